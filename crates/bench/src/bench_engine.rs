@@ -50,18 +50,18 @@ pub(crate) struct BenchEngine {
     pub engine: Engine,
     pub model: Arc<InstantModel>,
     /// The server that the store uses, if it is PostgreSQL.
-    pub postgres: Option<BenchPostgres>,
+    pub postgres: Option<BenchPostgresDatabase>,
     shape: BenchTurnShape,
 }
 
 /// A database of a temporary PostgreSQL, which ends with the last engine that uses it.
 #[derive(Debug, Clone)]
-pub(crate) struct BenchPostgres {
+pub(crate) struct BenchPostgresDatabase {
     server: Arc<TemporaryPostgres>,
     database: String,
 }
 
-impl BenchPostgres {
+impl BenchPostgresDatabase {
     /// Starts a server with an empty database.
     pub(crate) fn start() -> Self {
         let server = TemporaryPostgres::start();
@@ -93,20 +93,24 @@ impl BenchEngine {
             StoreKind::Sqlite => Self::start_on(Arc::new(SqliteStore::open(file)?), None, shape).await,
             StoreKind::Memory => Self::start_on(Arc::new(InMemoryStore::with_own_disk()), None, shape).await,
             StoreKind::Postgres => {
-                let postgres = tokio::task::spawn_blocking(BenchPostgres::start).await?;
+                let postgres = tokio::task::spawn_blocking(BenchPostgresDatabase::start).await?;
                 Self::start_node(&postgres, shape).await
             }
         }
     }
 
     /// Starts an engine as one more node of a database.
-    pub(crate) async fn start_node(postgres: &BenchPostgres, shape: BenchTurnShape) -> Result<Self> {
+    pub(crate) async fn start_node(postgres: &BenchPostgresDatabase, shape: BenchTurnShape) -> Result<Self> {
         let url = postgres.url();
         let store = tokio::task::spawn_blocking(move || PostgresStore::open(&url)).await??;
         Self::start_on(Arc::new(store), Some(postgres.clone()), shape).await
     }
 
-    async fn start_on(store: Arc<dyn Store>, postgres: Option<BenchPostgres>, shape: BenchTurnShape) -> Result<Self> {
+    async fn start_on(
+        store: Arc<dyn Store>,
+        postgres: Option<BenchPostgresDatabase>,
+        shape: BenchTurnShape,
+    ) -> Result<Self> {
         sample_text::prepare_prose();
         let model = Arc::new(InstantModel::new(InstantModelGate::Open));
         let models = ModelRegistry::from_single_model(model.clone() as Arc<dyn LanguageModel>);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use segue_core::body::TextRef;
-use segue_core::context::{COMPACTION_FRAGMENT, ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{COMPACTION_FRAGMENT, ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
     CompactedMessages, CompactionPolicy, DynFlow, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
@@ -95,7 +95,7 @@ struct BenchFlowState {
 
 impl BenchFlow {
     fn new(shape: BenchTurnShape) -> Self {
-        let message = || FragmentSpec::changing("message", ContextLayer::UserWords);
+        let message = || FragmentSpec::changing("message", ContextKind::UserWords);
         let speaker = session_scoped_role(SPEAKER).visible_to_user(BlockSet::default());
         let spec = FlowSpec::new(shape.flow_name(), "a turn shape for benchmarks").with_role(summarizer_role());
         let spec = match shape {
@@ -106,13 +106,13 @@ impl BenchFlow {
                     field_type: HandoverFieldType::Text,
                     presence: HandoverFieldPresence::Required,
                 };
-                let brief = FragmentSpec::changing(BRIEF, ContextLayer::Handover);
+                let brief = FragmentSpec::changing(BRIEF, ContextKind::Handover);
                 spec.with_handover(HandoverSpec { kind: BRIEF.into(), fields: vec![goal], repairs_max: 0 })
                     .with_role(session_scoped_role(GREETER).with_ask("reply", [message()]))
                     .with_role(speaker.with_ask("reply", [brief, message()]))
             }
             BenchTurnShape::Fanout => {
-                let answers = EXPERTS.map(|expert| FragmentSpec::changing(expert, ContextLayer::Conversation));
+                let answers = EXPERTS.map(|expert| FragmentSpec::changing(expert, ContextKind::Conversation));
                 let fragments = answers.into_iter().chain([message()]);
                 let spec = spec.with_role(speaker.with_ask("reply", fragments));
                 EXPERTS.iter().fold(spec, |spec, expert| {
@@ -147,7 +147,7 @@ impl BenchFlow {
 
 fn session_scoped_role(name: &str) -> RoleSpec {
     let mut role = RoleSpec::new(name, Scope::per_session())
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction));
+        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction));
     role.compaction = CompactionPolicy {
         summarizer: Some(SummarizerRole { role: SUMMARISER.into(), ask: "summarise".into() }),
         summary_tokens_max: SUMMARY_TOKENS,
@@ -158,8 +158,8 @@ fn session_scoped_role(name: &str) -> RoleSpec {
 
 fn summarizer_role() -> RoleSpec {
     let mut role = RoleSpec::new(SUMMARISER, Scope::Fresh)
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
-        .with_ask("summarise", [FragmentSpec::changing("folded", ContextLayer::Conversation)]);
+        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
+        .with_ask("summarise", [FragmentSpec::changing("folded", ContextKind::Conversation)]);
     role.reply_tokens_max = SUMMARY_TOKENS;
     role
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::{FutureExt, StreamExt, stream};
 use segue_core::prompt::CallFailure;
 use segue_models::{
-    LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish,
+    LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish,
 };
 use tokio::sync::watch;
 
@@ -69,7 +69,7 @@ impl LanguageModel for InstantModel {
 
     fn describe(&self) -> ModelDescription {
         ModelDescription {
-            kind: ModelKind::Scripted,
+            kind: ModelBackendKind::Scripted,
             label: "answers at once".to_owned(),
             window_tokens: WINDOW_TOKENS,
         }

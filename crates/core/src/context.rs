@@ -68,7 +68,7 @@ impl RolePromptSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentSpec {
     pub name: FragmentName,
-    pub layer: ContextLayer,
+    pub layer: ContextKind,
     pub stability: FragmentStability,
     pub tokens_max: Option<u32>,
     /// What happens if the text exceeds `tokens_max`.
@@ -79,7 +79,7 @@ pub struct FragmentSpec {
 impl FragmentSpec {
     /// Creates a fragment with the same text in every call.
     #[must_use]
-    pub fn stable(name: &str, layer: ContextLayer) -> Self {
+    pub fn stable(name: &str, layer: ContextKind) -> Self {
         Self {
             name: name.into(),
             layer,
@@ -92,7 +92,7 @@ impl FragmentSpec {
 
     /// Creates a fragment whose text differs from call to call.
     #[must_use]
-    pub fn changing(name: &str, layer: ContextLayer) -> Self {
+    pub fn changing(name: &str, layer: ContextKind) -> Self {
         Self { stability: FragmentStability::Changing, ..Self::stable(name, layer) }
     }
 
@@ -122,7 +122,7 @@ impl FragmentSpec {
 /// The kinds of context. The inspector gives each a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ContextLayer {
+pub enum ContextKind {
     /// The role's identity and instructions.
     Instruction,
     /// Knowledge from outside the conversation.
@@ -141,7 +141,7 @@ pub enum ContextLayer {
     UserWords,
 }
 
-impl ContextLayer {
+impl ContextKind {
     /// Returns whether others than the flow's author wrote the texts of this layer. They are content, never instructions
     /// or signals.
     #[must_use]
@@ -239,7 +239,7 @@ pub enum FragmentSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentReceipt {
     pub name: FragmentName,
-    pub layer: ContextLayer,
+    pub layer: ContextKind,
     /// `None` if the fragment was not rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<FragmentSource>,
@@ -498,8 +498,12 @@ pub(crate) fn fit_to_budget(
     let Some(max) = spec.tokens_max.filter(|max| tokens > *max) else { return FragmentFitResult::Whole };
     match spec.overflow {
         FragmentOverflowPolicy::LeaveOut => FragmentFitResult::Omitted,
-        FragmentOverflowPolicy::KeepStart => FragmentFitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::Start)),
-        FragmentOverflowPolicy::KeepEnd => FragmentFitResult::Cut(cut_to_tokens(text, max, counter, KeptSide::End)),
+        FragmentOverflowPolicy::KeepStart => {
+            FragmentFitResult::Cut(cut_to_tokens(text, max, counter, TruncationKeptSide::Start))
+        }
+        FragmentOverflowPolicy::KeepEnd => {
+            FragmentFitResult::Cut(cut_to_tokens(text, max, counter, TruncationKeptSide::End))
+        }
     }
 }
 
@@ -515,7 +519,7 @@ pub(crate) enum FragmentFitResult {
 }
 
 #[derive(Clone, Copy)]
-enum KeptSide {
+enum TruncationKeptSide {
     Start,
     End,
 }
@@ -523,11 +527,11 @@ enum KeptSide {
 /// The mark in place of text that was cut off.
 pub(crate) const CUT_MARK: &str = "[…]";
 
-fn cut_to_tokens(text: &str, tokens_max: u32, counter: &dyn TokenCounter, keep: KeptSide) -> String {
+fn cut_to_tokens(text: &str, tokens_max: u32, counter: &dyn TokenCounter, keep: TruncationKeptSide) -> String {
     let boundaries: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let cut = |chars: usize| match keep {
-        KeptSide::Start => format!("{}{CUT_MARK}", &text[..boundaries[chars]]),
-        KeptSide::End => format!("{CUT_MARK}{}", &text[boundaries[boundaries.len() - 1 - chars]..]),
+        TruncationKeptSide::Start => format!("{}{CUT_MARK}", &text[..boundaries[chars]]),
+        TruncationKeptSide::End => format!("{CUT_MARK}{}", &text[boundaries[boundaries.len() - 1 - chars]..]),
     };
     let (mut fits, mut too_long) = (0, boundaries.len());
     while too_long - fits > 1 {
@@ -618,13 +622,13 @@ mod tests {
     #[test]
     fn a_fragment_over_its_budget_is_cut_or_left_out() {
         let long = "one two three four five six";
-        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, FragmentOverflowPolicy::KeepStart);
+        let spec = FragmentSpec::stable("x", ContextKind::Task).with_budget(3, FragmentOverflowPolicy::KeepStart);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Cut("one two three[…]".into()));
-        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, FragmentOverflowPolicy::KeepEnd);
+        let spec = FragmentSpec::stable("x", ContextKind::Task).with_budget(3, FragmentOverflowPolicy::KeepEnd);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Cut("[…]four five six".into()));
-        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(3, FragmentOverflowPolicy::LeaveOut);
+        let spec = FragmentSpec::stable("x", ContextKind::Task).with_budget(3, FragmentOverflowPolicy::LeaveOut);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Omitted);
-        let spec = FragmentSpec::stable("x", ContextLayer::Task).with_budget(6, FragmentOverflowPolicy::LeaveOut);
+        let spec = FragmentSpec::stable("x", ContextKind::Task).with_budget(6, FragmentOverflowPolicy::LeaveOut);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Whole);
     }
 
@@ -632,8 +636,8 @@ mod tests {
     fn stable_fragment_after_a_changing_one_is_an_error() {
         let recipe = RolePromptSpec {
             opening: vec![
-                FragmentSpec::changing("date", ContextLayer::Task),
-                FragmentSpec::stable("role", ContextLayer::Instruction),
+                FragmentSpec::changing("date", ContextKind::Task),
+                FragmentSpec::stable("role", ContextKind::Instruction),
             ],
             asks: BTreeMap::new(),
         };

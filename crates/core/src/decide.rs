@@ -206,7 +206,7 @@ pub struct DecisionEnv<'a> {
     pub child_checker: &'a dyn ChildSessionValidator,
     /// The operator's rules about tool runs that need approval.
     pub approval_rules: &'a ToolApprovalRules,
-    pub dispatch: ImmediateOrDeferredEffects,
+    pub dispatch: EffectDispatchMode,
 }
 
 /// Checks whether a child session can be opened.
@@ -220,7 +220,7 @@ pub trait ChildSessionValidator {
 
 /// Who performs the effects of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ImmediateOrDeferredEffects {
+pub enum EffectDispatchMode {
     /// This process, immediately.
     #[default]
     Immediate,

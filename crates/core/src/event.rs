@@ -22,7 +22,7 @@ use crate::ids::{
     RoleName, Seq, SessionId, SubmissionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, UnixMillis, WorkItemName,
 };
 use crate::ledger::ChildUsage;
-use crate::phase::guard::Proposer;
+use crate::phase::guard::TransitionProposer;
 use crate::phase::ruling::PhaseRefusal;
 use crate::phase::state::{PhaseTransition, SkipGrant};
 use crate::prompt::{CallFailure, TokenUsage};
@@ -32,7 +32,8 @@ use crate::turn_options::RecordedTurnOptions;
 
 pub use self::{
     call::{
-        CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, ToolOffer, UsageSource,
+        CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, ToolOfferPolicy,
+        UsageSource,
     },
     exchange::{AskOutcome, AskReceived, AskSent, ChildAllotment, ChildOrigin, ChildOutcome, ChildSpawned},
 };
@@ -163,7 +164,7 @@ pub enum Event {
         cost_microusd: Option<u64>,
     },
     /// A thread was reset. The next call in its slot opens a new thread.
-    ThreadReset { slot: ThreadKey, by: Proposer, reason: String },
+    ThreadReset { slot: ThreadKey, by: TransitionProposer, reason: String },
     /// The oldest messages of a thread were replaced by a summary.
     ThreadCompacted(Box<ThreadCompacted>),
     /// A phase graph entered a phase.

@@ -121,7 +121,7 @@ pub trait Flow: Send + Sync + 'static {
         _view: &FlowContext<'_, Self::State>,
         _call: &CallOpened,
         _prompt: &Prompt,
-    ) -> Option<RehearsedReply> {
+    ) -> Option<FlowRehearsalReply> {
         None
     }
 
@@ -142,14 +142,14 @@ pub trait Flow: Send + Sync + 'static {
 
 /// The rehearsal model's answer to a call.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct RehearsedReply {
+pub struct FlowRehearsalReply {
     /// The text, with placeholders that the model fills in.
     pub text: String,
     /// The tools that it calls.
     pub tool_calls: Vec<ToolCall>,
 }
 
-impl From<String> for RehearsedReply {
+impl From<String> for FlowRehearsalReply {
     fn from(text: String) -> Self {
         Self { text, tool_calls: Vec::new() }
     }
@@ -298,7 +298,7 @@ pub trait DynFlow: Send + Sync {
         context: DynFlowContext<'_>,
         call: &CallOpened,
         prompt: &Prompt,
-    ) -> Option<RehearsedReply>;
+    ) -> Option<FlowRehearsalReply>;
     /// See [`Flow::check_command`].
     ///
     /// # Errors
@@ -378,7 +378,7 @@ impl<F: Flow> DynFlow for F {
         context: DynFlowContext<'_>,
         call: &CallOpened,
         prompt: &Prompt,
-    ) -> Option<RehearsedReply> {
+    ) -> Option<FlowRehearsalReply> {
         Flow::rehearsal_reply(self, &context.downcast::<F>(), call, prompt)
     }
 

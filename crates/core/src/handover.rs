@@ -180,7 +180,7 @@ pub(crate) struct HandoverCheckResult {
 
 /// What to do about an expected handover.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExpectedHandoverAction {
+pub enum HandoverAcceptanceDecision {
     /// The document, adapted to its schema, is complete and can be recorded.
     Accept(HandoverDocument, HandoverProvenance),
     /// The model should be asked for a repair.
@@ -198,18 +198,18 @@ pub fn decide_handover(
     schema: &HandoverSpec,
     found: Option<HandoverDocument>,
     repairs_requested: u32,
-) -> ExpectedHandoverAction {
+) -> HandoverAcceptanceDecision {
     let was_found = found.is_some();
     let checked = check_handover(schema, found.unwrap_or_default());
     if was_found && checked.missing_fields.is_empty() {
         let provenance =
             if repairs_requested == 0 { HandoverProvenance::Emitted } else { HandoverProvenance::Repaired };
-        return ExpectedHandoverAction::Accept(checked.document, provenance);
+        return HandoverAcceptanceDecision::Accept(checked.document, provenance);
     }
     if repairs_requested < schema.repairs_max.min(HANDOVER_REPAIRS_MAX) {
-        return ExpectedHandoverAction::RequestRepair { missing_fields: checked.missing_fields };
+        return HandoverAcceptanceDecision::RequestRepair { missing_fields: checked.missing_fields };
     }
-    ExpectedHandoverAction::Synthesize(checked.document)
+    HandoverAcceptanceDecision::Synthesize(checked.document)
 }
 
 #[cfg(test)]
@@ -237,17 +237,17 @@ mod tests {
         let good = document(&[("goal", HandoverFieldValue::Text("ship".into()))]);
         assert!(matches!(
             decide_handover(&schema(), Some(good.clone()), 0),
-            ExpectedHandoverAction::Accept(_, HandoverProvenance::Emitted)
+            HandoverAcceptanceDecision::Accept(_, HandoverProvenance::Emitted)
         ));
         assert!(matches!(
             decide_handover(&schema(), Some(good), 1),
-            ExpectedHandoverAction::Accept(_, HandoverProvenance::Repaired)
+            HandoverAcceptanceDecision::Accept(_, HandoverProvenance::Repaired)
         ));
         assert_eq!(
             decide_handover(&schema(), Some(HandoverDocument::new()), 0),
-            ExpectedHandoverAction::RequestRepair { missing_fields: vec!["goal".into()] }
+            HandoverAcceptanceDecision::RequestRepair { missing_fields: vec!["goal".into()] }
         );
-        assert!(matches!(decide_handover(&schema(), None, 1), ExpectedHandoverAction::Synthesize(_)));
+        assert!(matches!(decide_handover(&schema(), None, 1), HandoverAcceptanceDecision::Synthesize(_)));
     }
 
     #[test]

@@ -18,9 +18,9 @@
 //! use std::sync::Arc;
 //!
 //! use segue_core::body::BodyId;
-//! use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment, TokenCounter};
+//! use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment, TokenCounter};
 //! use segue_core::decide::{
-//!     ChildSessionValidator, DecisionEnv, ImmediateOrDeferredEffects, RoleModelResolver, SessionInput, decide,
+//!     ChildSessionValidator, DecisionEnv, EffectDispatchMode, RoleModelResolver, SessionInput, decide,
 //! };
 //! use segue_core::event::{CallRequest, Event, RecordedEvent, SessionOpened, TurnOutcome};
 //! use segue_core::flow::{
@@ -95,7 +95,7 @@
 //!     }
 //! }
 //!
-//! let message = FragmentSpec::changing("message", ContextLayer::UserWords);
+//! let message = FragmentSpec::changing("message", ContextKind::UserWords);
 //! let assistant = RoleSpec::new("assistant", Scope::per_session()).with_ask("reply", [message]);
 //! let flow = Chat(FlowSpec::new("chat", "one role answers").with_role(assistant));
 //! let env = DecisionEnv {
@@ -106,7 +106,7 @@
 //!     model_selector: &Outside,
 //!     child_checker: &Outside,
 //!     approval_rules: &Default::default(),
-//!     dispatch: ImmediateOrDeferredEffects::Immediate,
+//!     dispatch: EffectDispatchMode::Immediate,
 //! };
 //!
 //! // Open a session, then decide on a message.

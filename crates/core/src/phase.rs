@@ -26,7 +26,7 @@ use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, Tool
 
 pub use self::{
     diagram::render_mermaid,
-    guard::{ConditionVerdict, Guard, Proposer, TransitionProposerKind, UnmetRequirement},
+    guard::{ConditionVerdict, Guard, TransitionProposer, TransitionProposerKind, UnmetRequirement},
     ruling::PhaseRefusal,
     state::{
         ExpiredPhaseLimit, PhaseGraphState, PhaseProposal, PhaseTransition, SkipGrant, SkippedRequirement,

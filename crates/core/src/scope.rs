@@ -279,7 +279,7 @@ pub enum ThreadOpenReason {
     /// The slot was empty.
     FirstUse,
     /// These parts of the scope tag changed.
-    Changed(Vec<ChangedThreadReuseCondition>),
+    Changed(Vec<ThreadReuseMismatch>),
     /// The thread was older than the scope allows.
     TooOld,
 }
@@ -287,7 +287,7 @@ pub enum ThreadOpenReason {
 /// A part of the scope tag that changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ChangedThreadReuseCondition {
+pub enum ThreadReuseMismatch {
     Turn,
     Phase,
     Model,
@@ -308,11 +308,11 @@ impl fmt::Display for ThreadOpenReason {
                         f.write_str(" and ")?;
                     }
                     f.write_str(match part {
-                        ChangedThreadReuseCondition::Turn => "another turn",
-                        ChangedThreadReuseCondition::Phase => "another phase visit",
-                        ChangedThreadReuseCondition::Model => "another model",
-                        ChangedThreadReuseCondition::WorkItem => "another work item",
-                        ChangedThreadReuseCondition::Reset => "reset",
+                        ThreadReuseMismatch::Turn => "another turn",
+                        ThreadReuseMismatch::Phase => "another phase visit",
+                        ThreadReuseMismatch::Model => "another model",
+                        ThreadReuseMismatch::WorkItem => "another work item",
+                        ThreadReuseMismatch::Reset => "reset",
                     })?;
                 }
                 Ok(())
@@ -352,21 +352,18 @@ pub(crate) fn choose_thread(
     }
 }
 
-fn list_thread_changes(
-    current: &ThreadReuseConditions,
-    required: &ThreadReuseConditions,
-) -> Vec<ChangedThreadReuseCondition> {
+fn list_thread_changes(current: &ThreadReuseConditions, required: &ThreadReuseConditions) -> Vec<ThreadReuseMismatch> {
     let mut parts = Vec::new();
-    let mut add_if = |differs: bool, part: ChangedThreadReuseCondition| {
+    let mut add_if = |differs: bool, part: ThreadReuseMismatch| {
         if differs {
             parts.push(part);
         }
     };
-    add_if(current.turn != required.turn, ChangedThreadReuseCondition::Turn);
-    add_if(current.phase_visit != required.phase_visit, ChangedThreadReuseCondition::Phase);
-    add_if(current.model != required.model, ChangedThreadReuseCondition::Model);
-    add_if(current.work_item != required.work_item, ChangedThreadReuseCondition::WorkItem);
-    add_if(current.slot_resets != required.slot_resets, ChangedThreadReuseCondition::Reset);
+    add_if(current.turn != required.turn, ThreadReuseMismatch::Turn);
+    add_if(current.phase_visit != required.phase_visit, ThreadReuseMismatch::Phase);
+    add_if(current.model != required.model, ThreadReuseMismatch::Model);
+    add_if(current.work_item != required.work_item, ThreadReuseMismatch::WorkItem);
+    add_if(current.slot_resets != required.slot_resets, ThreadReuseMismatch::Reset);
     parts
 }
 
@@ -431,7 +428,7 @@ mod tests {
         let other_peer = ThreadScopeInputs { peer: Some("coder-2".into()), ..caller() };
         assert_eq!(
             rule(&scope, &caller(), &other_story, 1),
-            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ChangedThreadReuseCondition::WorkItem]))
+            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ThreadReuseMismatch::WorkItem]))
         );
         assert_eq!(rule(&scope, &caller(), &other_peer, 1), ThreadChoice::Open(ThreadOpenReason::FirstUse));
     }
@@ -444,7 +441,7 @@ mod tests {
         let reset = ThreadScopeInputs { slot_resets: 1, ..caller() };
         assert_eq!(
             rule(&scope, &caller(), &reset, 1),
-            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ChangedThreadReuseCondition::Reset]))
+            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ThreadReuseMismatch::Reset]))
         );
     }
 
@@ -453,7 +450,7 @@ mod tests {
         let other = ThreadScopeInputs { model: "n".into(), ..caller() };
         assert_eq!(
             rule(&Scope::per_phase().ended_by(ThreadEndTrigger::Model), &caller(), &other, 1),
-            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ChangedThreadReuseCondition::Model]))
+            ThreadChoice::Open(ThreadOpenReason::Changed(vec![ThreadReuseMismatch::Model]))
         );
         assert_eq!(rule(&Scope::per_model(), &caller(), &other, 1), ThreadChoice::Open(ThreadOpenReason::FirstUse));
     }

@@ -37,7 +37,7 @@ use crate::token_ratio::VendorTokenRatio;
 use crate::turn_options::RecordedTurnOptions;
 
 pub(crate) use crate::event::to_call_request;
-pub(crate) use prompt_plan::PromptMessageRef;
+pub(crate) use prompt_plan::UnloadedPromptMessage;
 pub use prompt_plan::{ThreadPromptCache, UnloadedPrompt};
 
 /// The state of a session and of its flow.

@@ -195,7 +195,7 @@ pub enum BlockComplaint {
     },
     /// A marker is in a region where markers are ignored.
     #[error("marker {marker} is {region} and was ignored")]
-    IgnoredMarker { marker: String, region: IgnoredRegion },
+    IgnoredMarker { marker: String, region: MarkerIgnoredRegion },
     /// There is text before the first known key of a block or section.
     #[error("{at}: text before the first known key: `{text}`")]
     StrayText {
@@ -248,7 +248,7 @@ pub enum BlockComplaint {
 
 /// Where markers are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IgnoredRegion {
+pub enum MarkerIgnoredRegion {
     /// In a code fence, or on the line that opens it.
     CodeFence,
     /// On a quoted line.
@@ -257,7 +257,7 @@ pub enum IgnoredRegion {
     CodeSpan,
 }
 
-impl std::fmt::Display for IgnoredRegion {
+impl std::fmt::Display for MarkerIgnoredRegion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::CodeFence => "in a code fence",

@@ -16,7 +16,7 @@ use segue_flows::assistant::facts::AssistantPlanStepKind;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult};
 use segue_flows::limits::SERVER_TOOLS_MAX;
-use segue_mcp::{McpCallError, McpConnectionPool, McpServerForOwner, McpTool, McpToolCall, annotated_as_read_only};
+use segue_mcp::{McpCallError, McpCallTarget, McpConnectionPool, McpTool, McpToolCall, annotated_as_read_only};
 use serde_json::{Map, Value, json};
 
 /// The tool that calls the MCP servers of domains.
@@ -39,8 +39,8 @@ struct DomainServerForOwner<'t> {
 }
 
 impl<'t> DomainServerForOwner<'t> {
-    fn connection_target(self) -> McpServerForOwner<'t> {
-        McpServerForOwner { owner: self.owner, name: &self.domain.name, server: self.server }
+    fn connection_target(self) -> McpCallTarget<'t> {
+        McpCallTarget { owner: self.owner, name: &self.domain.name, server: self.server }
     }
 }
 

@@ -27,7 +27,7 @@ use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::facts::AssistantPlanStepKind;
 use segue_flows::assistant::settings::ConfiguredDomains;
-use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult, ToolRunPurpose};
+use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult, DomainToolRunPurpose};
 
 use crate::limits::{DATABASE_BUSY_MS_MAX, OPEN_DATABASES_MAX, RESULT_BYTES_MAX};
 pub use backup::BackupRecordsError;
@@ -333,7 +333,7 @@ impl RecordsRequest<'_> {
     fn write_once(&self, connection: &mut Connection) -> Result<String, RecordsError> {
         let request = self.request;
         let is_planned =
-            request.purpose == ToolRunPurpose::Undo || request.step_kind == Some(AssistantPlanStepKind::Write);
+            request.purpose == DomainToolRunPurpose::Undo || request.step_kind == Some(AssistantPlanStepKind::Write);
         if !is_planned {
             return Err(RecordsError::refused("records may only be changed in a step that was planned as a write"));
         }

@@ -27,7 +27,7 @@ use crate::engine::EngineShared;
 use crate::error::Error;
 use crate::limits::{EVICTION_SESSIONS_MIN, PANIC_RESUME_MS, PARKED_TEXT_BYTES_MAX, TICK_RETRY_MS, WRITE_RETRY_MS_MAX};
 use crate::registry::{ActiveOrParkedSession, ActorMessage, CachedSession, Mailbox, SessionRegistry};
-use crate::turn_follower::{AwaitedMessage, follow_turn_in_background};
+use crate::turn_follower::{MessageWithAwaitedTurn, follow_turn_in_background};
 use crate::turn_report::TurnWaiters;
 use commit::UncertainCommit;
 use effects::InFlightToolRun;
@@ -357,7 +357,7 @@ impl SessionActor {
         for (message, waiter) in self.turn_waiters.take_all_waiters() {
             let answers = |turn: &&Turn| turn.messages.iter().any(|queued| queued.message == message);
             let turn = session.current_turn.as_ref().filter(answers).map(|turn| turn.id);
-            let awaited = AwaitedMessage { session: self.session.clone(), message, turn };
+            let awaited = MessageWithAwaitedTurn { session: self.session.clone(), message, turn };
             follow_turn_in_background(&self.shared, awaited, session.last_seq, waiter);
         }
     }

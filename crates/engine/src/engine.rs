@@ -10,7 +10,7 @@ use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
 use segue_core::decide::{
-    DecideError, Decision, DecisionEnv, ImmediateOrDeferredEffects, OperatorCommand, SessionInput, decide,
+    DecideError, Decision, DecisionEnv, EffectDispatchMode, OperatorCommand, SessionInput, decide,
 };
 use segue_core::event::{RecordedEvent, SessionOpened};
 use segue_core::flow::DynFlow;
@@ -48,7 +48,7 @@ use crate::placement::SessionPlacement;
 use crate::random::RandomSource;
 use crate::rate_limit::ModelRateLimiter;
 use crate::registry::{ActiveOrParkedSession, ActorMessage, CachedSession, Mailbox, SessionRegistry};
-use crate::session_flow::{DefinedFlowCache, RecordedFlowLoader, read_session_flow};
+use crate::session_flow::{RecordedFlowCache, RecordedFlowLoader, read_session_flow};
 use crate::session_name::validate_session_name;
 use crate::subscriptions::{Subscription, SubscriptionHub};
 use crate::text_cache::TextCache;
@@ -60,7 +60,7 @@ pub(crate) struct EngineShared {
     pub store: Arc<dyn Store>,
     pub flows: BTreeMap<FlowName, Arc<dyn DynFlow>>,
     pub flow_loader: Option<Arc<dyn RecordedFlowLoader>>,
-    pub loaded_flows: DefinedFlowCache,
+    pub loaded_flows: RecordedFlowCache,
     pub models: Arc<ModelRegistry>,
     pub model_assignment: ModelAssignment,
     pub tools: ToolRegistry,
@@ -123,7 +123,7 @@ impl Engine {
             store: config.store,
             flows,
             flow_loader: config.flow_loader,
-            loaded_flows: DefinedFlowCache::default(),
+            loaded_flows: RecordedFlowCache::default(),
             models: config.models,
             model_assignment: config.model_assignment,
             tools: config.tools,
@@ -541,10 +541,10 @@ impl Engine {
 
 impl EngineShared {
     /// Returns whether this engine performs the effects of its decisions.
-    pub(crate) fn effects_mode(&self) -> ImmediateOrDeferredEffects {
+    pub(crate) fn effects_mode(&self) -> EffectDispatchMode {
         match self.recovery {
-            SessionResumePolicy::Immediate | SessionResumePolicy::OnUse => ImmediateOrDeferredEffects::Immediate,
-            SessionResumePolicy::Never => ImmediateOrDeferredEffects::Deferred,
+            SessionResumePolicy::Immediate | SessionResumePolicy::OnUse => EffectDispatchMode::Immediate,
+            SessionResumePolicy::Never => EffectDispatchMode::Deferred,
         }
     }
 

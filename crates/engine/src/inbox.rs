@@ -24,7 +24,7 @@ use crate::limits::{INBOX_SESSIONS_PAGE_MAX, OUTCOME_POLL_MS_MAX, OUTCOME_POLL_M
 use crate::load::{encode_events, place_bodies_at_first_use};
 use crate::registry::ActorMessage;
 use crate::text_cache::TextCache;
-use crate::turn_follower::{AwaitedMessage, follow_turn_in_background};
+use crate::turn_follower::{MessageWithAwaitedTurn, follow_turn_in_background};
 use crate::turn_report::TurnReport;
 
 /// What became of a submission.
@@ -91,7 +91,7 @@ impl Engine {
     /// The message will not be answered, or the engine shuts down.
     pub async fn follow_turn(&self, session: &SessionId, message: MessageId) -> Result<TurnReport, Error> {
         let (waiter, report) = oneshot::channel();
-        let awaited = AwaitedMessage { session: session.clone(), message, turn: None };
+        let awaited = MessageWithAwaitedTurn { session: session.clone(), message, turn: None };
         follow_turn_in_background(self.shared_arc(), awaited, Seq(0), waiter);
         report.await.unwrap_or(Err(Error::ShuttingDown))
     }

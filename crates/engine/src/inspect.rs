@@ -5,7 +5,7 @@ use segue_core::event::PhaseGraphKey;
 use segue_core::flow::Artifact;
 use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
 use segue_core::ids::{PhaseName, SessionId};
-use segue_core::phase::Proposer;
+use segue_core::phase::TransitionProposer;
 use segue_core::session::SessionState;
 
 use crate::engine::Engine;
@@ -23,7 +23,7 @@ impl Engine {
         flow: &dyn DynFlow,
         state: &SessionState,
         key: &PhaseGraphKey,
-        by: &Proposer,
+        by: &TransitionProposer,
     ) -> Result<Vec<PhaseName>, Error> {
         self.evaluate_with_texts(session, state, |context| {
             let evaluate = |condition: &str| flow.evaluate_condition(context, key, condition);

@@ -83,10 +83,10 @@ pub use placement::SessionPlacement;
 pub use recompute::{ComparedCallAnswer, OriginalOrRerunCall, RecomputeResult};
 pub use segue_store::{
     ConcurrencySlotLease, ConcurrencySlotRequest, Error as StoreError, PendingWorkStatus, RateLimitTokenGrant,
-    RateLimitTokenRequest, RecordCondition, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListCursor,
-    SessionListPage, SessionQuery, SessionSummary, SharedMeters, SharedRecordRead, SharedRecordVersion,
-    SharedRecordWrite, SharedRecordWriteOutcome, SharedRecords, SharedState, StoreMetrics, StoredSessionChange,
-    StoredSessionEntry, UsageAccountUpdate, UsageAmounts,
+    RateLimitTokenRequest, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListCursor, SessionListPage,
+    SessionQuery, SessionSummary, SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite,
+    SharedRecordWriteCondition, SharedRecordWriteOutcome, SharedRecords, SharedState, StoreMetrics,
+    StoredSessionChange, StoredSessionListEntry, UsageAccountUpdate, UsageAmounts,
 };
 pub use session_flow::RecordedFlowLoader;
 pub use session_name::{NAMESPACE_SEPARATOR, parent_session_name, root_session_name, validate_session_name};
@@ -99,7 +99,7 @@ pub use turn_report::TurnReport;
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../docs/embedding.md")]
-    struct Embedding;
+    struct EmbeddingDocTest;
     #[doc = include_str!("../../../docs/flows.md")]
     struct Flows;
 }

@@ -26,9 +26,9 @@ pub trait RecordedFlowLoader: Send + Sync {
 
 /// The flows that were built from recorded definitions, by the digest of the definition.
 #[derive(Default)]
-pub(crate) struct DefinedFlowCache(Mutex<BTreeMap<BodyId, Arc<dyn DynFlow>>>);
+pub(crate) struct RecordedFlowCache(Mutex<BTreeMap<BodyId, Arc<dyn DynFlow>>>);
 
-impl DefinedFlowCache {
+impl RecordedFlowCache {
     fn find_by_definition_digest(&self, digest: BodyId) -> Option<Arc<dyn DynFlow>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&digest).cloned()
     }

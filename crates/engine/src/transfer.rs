@@ -23,13 +23,13 @@ use crate::text_cache::TextCache;
 /// One line of an exported session. The header comes first; each text comes before the first event that refers to it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-enum ExportLine {
+enum SessionExportLine {
     Header { segue: String, format: u32, session: SessionId },
     Text { body: BodyId, visible: bool, text: String },
     Event { seq: Seq, at: UnixMillis, event: Value },
 }
 
-impl ExportLine {
+impl SessionExportLine {
     fn to_json_line(&self) -> String {
         let mut text = serde_json::to_string(self).expect("lines serialize to JSON");
         text.push('\n');
@@ -177,7 +177,7 @@ impl SessionExportStream {
     pub async fn next_lines(&mut self) -> Result<Option<String>, Error> {
         if !self.is_header_written {
             self.is_header_written = true;
-            let header = ExportLine::Header {
+            let header = SessionExportLine::Header {
                 segue: EXPORT_HEADER.to_owned(),
                 format: codec::EVENT_FORMAT,
                 session: self.session.clone(),
@@ -195,11 +195,12 @@ impl SessionExportStream {
         let texts = self.engine.read_texts(&self.session, &ids).await?;
         let mut lines = String::new();
         for ((body, kind), text) in new.into_iter().zip(texts) {
-            let line = ExportLine::Text { body, visible: kind == BodyVisibility::Conversation, text: text.to_string() };
+            let line =
+                SessionExportLine::Text { body, visible: kind == BodyVisibility::Conversation, text: text.to_string() };
             lines.push_str(&line.to_json_line());
         }
         let event = serde_json::to_value(&recorded.event).expect("events serialize to JSON");
-        lines.push_str(&ExportLine::Event { seq: recorded.seq, at: recorded.at, event }.to_json_line());
+        lines.push_str(&SessionExportLine::Event { seq: recorded.seq, at: recorded.at, event }.to_json_line());
         Ok(Some(lines))
     }
 }
@@ -256,13 +257,15 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedSessionExpo
         if line.trim().is_empty() {
             continue;
         }
-        let line: ExportLine = serde_json::from_str(&line).map_err(|_| {
+        let line: SessionExportLine = serde_json::from_str(&line).map_err(|_| {
             bad_import(
                 "this is not a line of an exported session; expected JSON as written by `segue export`".to_owned(),
             )
         })?;
         match line {
-            ExportLine::Header { segue, format, session: name } if segue == EXPORT_HEADER && session.is_none() => {
+            SessionExportLine::Header { segue, format, session: name }
+                if segue == EXPORT_HEADER && session.is_none() =>
+            {
                 if format > codec::EVENT_FORMAT {
                     let supported = codec::EVENT_FORMAT;
                     return Err(bad_import(format!(
@@ -271,13 +274,13 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedSessionExpo
                 }
                 session = Some(name);
             }
-            ExportLine::Header { .. } => {
+            SessionExportLine::Header { .. } => {
                 return Err(bad_import("a second header; the header must be the first line".to_owned()));
             }
-            ExportLine::Text { .. } | ExportLine::Event { .. } if session.is_none() => {
+            SessionExportLine::Text { .. } | SessionExportLine::Event { .. } if session.is_none() => {
                 return Err(bad_import("the file does not begin with the header of an export".to_owned()));
             }
-            ExportLine::Text { body, visible, text } => {
+            SessionExportLine::Text { body, visible, text } => {
                 if BodyId::hash_text(&text) != body {
                     return Err(bad_import(format!("the text does not match its id {body}; the file was changed")));
                 }
@@ -285,7 +288,7 @@ fn parse_import(lines: impl Iterator<Item = String>) -> Result<ParsedSessionExpo
                 let kind = if visible { BodyVisibility::Conversation } else { BodyVisibility::Internal };
                 bodies.push(TextToStore { id: body, text: text.into(), kind });
             }
-            ExportLine::Event { seq, at, event } => {
+            SessionExportLine::Event { seq, at, event } => {
                 let expected = events.last().map_or(Seq(1), |last| last.seq.next());
                 if seq != expected {
                     return Err(bad_import(format!(

@@ -16,7 +16,7 @@ use crate::subscriptions::{SessionUpdate, Subscription};
 use crate::turn_report::TurnReportSender;
 
 /// A message whose turn a caller waits for.
-pub(crate) struct AwaitedMessage {
+pub(crate) struct MessageWithAwaitedTurn {
     pub session: SessionId,
     pub message: MessageId,
     /// The running turn, if it answers the message.
@@ -26,7 +26,7 @@ pub(crate) struct AwaitedMessage {
 /// Sends the report of a turn when it has ended. Reads the events after `after`.
 pub(crate) fn follow_turn_in_background(
     shared: &Arc<EngineShared>,
-    awaited: AwaitedMessage,
+    awaited: MessageWithAwaitedTurn,
     after: Seq,
     waiter: TurnReportSender,
 ) {
@@ -38,7 +38,7 @@ pub(crate) fn follow_turn_in_background(
 /// Ends without a report if the caller is gone or the engine shuts down.
 async fn follow_turn(
     shared: Weak<EngineShared>,
-    mut awaited: AwaitedMessage,
+    mut awaited: MessageWithAwaitedTurn,
     mut subscription: Subscription,
     mut waiter: TurnReportSender,
 ) {
@@ -76,7 +76,7 @@ enum AwaitedTurnStatus {
     Dropped(InputRefusal),
 }
 
-impl AwaitedMessage {
+impl MessageWithAwaitedTurn {
     fn apply_event(&mut self, recorded: &RecordedEvent) -> AwaitedTurnStatus {
         match &recorded.event {
             Event::TurnStarted { turn, messages, .. } if messages.contains(&self.message) => {

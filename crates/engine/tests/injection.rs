@@ -9,7 +9,7 @@ use segue_core::ids::{Seq, SessionId};
 use segue_core::prompt::{ChatRole, Prompt};
 use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 use segue_models::{
-    LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunk,
+    LanguageModel, ModelBackendKind, ModelDescription, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunk,
     ReplyChunkStream, ReplyFinish,
 };
 use segue_store::memory::InMemoryStore;
@@ -39,7 +39,7 @@ impl LanguageModel for InjectingModel {
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: ModelKind::Rehearsal, label: "injecting".to_owned(), window_tokens: 100_000 }
+        ModelDescription { kind: ModelBackendKind::Rehearsal, label: "injecting".to_owned(), window_tokens: 100_000 }
     }
 }
 

@@ -41,7 +41,7 @@ pub struct EvalConversation {
     /// What happens to tool runs that wait for a person.
     #[serde(default)]
     pub approvals: SimulatedApproval,
-    pub user: SimulatedUserScript,
+    pub user: EvalUserScript,
     /// What must be true after the conversation.
     #[serde(default, rename = "expect")]
     pub expectations: Vec<Expectation>,
@@ -50,12 +50,12 @@ pub struct EvalConversation {
 /// What the simulated user says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SimulatedUserScript {
+pub struct EvalUserScript {
     /// The first message.
     pub opening: String,
     /// Answers to what the assistant says. The first rule that applies is used, each rule once.
     #[serde(default)]
-    pub rules: Vec<SimulatedUserRule>,
+    pub rules: Vec<ScriptedUserRule>,
     /// What the user says if no rule applies, in order. When they are used up, the conversation ends.
     #[serde(default)]
     pub lines: Vec<String>,
@@ -64,7 +64,7 @@ pub struct SimulatedUserScript {
 /// An answer, and when the user gives it. All conditions must hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SimulatedUserRule {
+pub struct ScriptedUserRule {
     /// At least one of these texts is in the last reply.
     #[serde(default)]
     pub reply_has: Vec<String>,

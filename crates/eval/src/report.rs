@@ -13,7 +13,7 @@ use crate::score::{ConversationScore, Measure, score_conversation};
 
 /// The evaluation of one model in one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ModelFlowEvaluation {
+pub struct MeasuredModelInFlow {
     pub flow: String,
     /// How signals were requested from the role that talks to the user; `None` if the flow has no handovers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,14 +53,14 @@ pub struct RoleUsage {
 
 /// What a model is good enough for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RoleVerdict {
+pub struct ModelSuitabilityForRole {
     pub role: String,
     pub is_good_enough: bool,
     /// The measures that are not met, each in words.
     pub reasons: Vec<String>,
 }
 
-impl ModelFlowEvaluation {
+impl MeasuredModelInFlow {
     /// Evaluates the conversations of one flow.
     #[must_use]
     pub fn from_records(flow: &str, records: &[ConversationRecord]) -> Self {
@@ -90,7 +90,7 @@ impl ModelFlowEvaluation {
 
     /// Returns for each role that was measured what the model is good enough for.
     #[must_use]
-    pub fn verdicts(&self) -> Vec<RoleVerdict> {
+    pub fn verdicts(&self) -> Vec<ModelSuitabilityForRole> {
         let mut roles: Vec<&str> = self.measures.iter().map(|measure| measure.role.as_str()).collect();
         roles.dedup();
         let verdict = |role: &str| {
@@ -101,7 +101,11 @@ impl ModelFlowEvaluation {
                 let required = measure.required_percent().unwrap_or(0);
                 format!("{name}: {passed} of {total} ({} %), wanted {required} %", measure.percent())
             });
-            RoleVerdict { role: role.to_owned(), is_good_enough: unmet.is_empty(), reasons: reasons.collect() }
+            ModelSuitabilityForRole {
+                role: role.to_owned(),
+                is_good_enough: unmet.is_empty(),
+                reasons: reasons.collect(),
+            }
         };
         roles.into_iter().map(verdict).collect()
     }

@@ -5,7 +5,7 @@ use segue_core::signal::SignalForm;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::RESULTS_MAX;
-use crate::report::{ModelFlowEvaluation, RoleUsage, RoleVerdict};
+use crate::report::{MeasuredModelInFlow, ModelSuitabilityForRole, RoleUsage};
 use crate::score::{HANDOVER_WRITTEN, Measure, WITHOUT_SIGNALS};
 
 /// The results that are kept, the newest last. There is one for each model, flow and form of signals.
@@ -29,14 +29,14 @@ pub struct EvaluationResult {
     pub conversations: usize,
     pub turns: usize,
     pub measures: Vec<Measure>,
-    pub verdicts: Vec<RoleVerdict>,
+    pub verdicts: Vec<ModelSuitabilityForRole>,
     pub usage: RoleUsage,
     pub duration_ms: u64,
 }
 
 impl EvaluationResult {
     #[must_use]
-    pub fn new(model: &str, evaluation: &ModelFlowEvaluation, evaluated_at: UnixMillis) -> Self {
+    pub fn new(model: &str, evaluation: &MeasuredModelInFlow, evaluated_at: UnixMillis) -> Self {
         Self {
             model: model.to_owned(),
             flow: evaluation.flow.clone(),

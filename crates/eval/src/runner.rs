@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::conversation::EvalConversation;
 use crate::limits::{EVALUATED_TURN_MS_MAX, EVALUATED_WORK_MS_MAX, EVENTS_PAGE_MAX};
 use crate::record::ConversationRecord;
-use crate::simulated_user::SimulatedUser;
+use crate::simulated_user::ScriptedUser;
 use crate::workspace_fixture::SimulatedApproval;
 
 /// Midday of Monday, 12 January 2026, in milliseconds since 1970. The engine of an evaluation shows this time, so that
@@ -52,7 +52,7 @@ pub async fn hold_conversation(
     let mut record = ConversationRecord::new(conversation.clone(), flow.spec());
     let mut updates = engine.subscribe(&session, opened.session.last_seq).await?;
     let started = Instant::now();
-    let mut user = SimulatedUser::new(conversation);
+    let mut user = ScriptedUser::new(conversation);
     let turn_ms_max = if conversation.workspace.is_some() { EVALUATED_WORK_MS_MAX } else { EVALUATED_TURN_MS_MAX };
     let (mut reply, mut phase) = (String::new(), String::new());
     while let Some(message) = user.next_message(&reply, &phase) {

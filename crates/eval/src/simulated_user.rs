@@ -1,17 +1,17 @@
 //! The user of an evaluation, who answers by the rules of the conversation.
 
-use crate::conversation::{EvalConversation, SimulatedUserRule};
+use crate::conversation::{EvalConversation, ScriptedUserRule};
 
 /// A user in the middle of a conversation.
 #[derive(Debug)]
-pub(crate) struct SimulatedUser<'c> {
+pub(crate) struct ScriptedUser<'c> {
     conversation: &'c EvalConversation,
     used_rules: Vec<bool>,
     next_line: usize,
     sent: usize,
 }
 
-impl<'c> SimulatedUser<'c> {
+impl<'c> ScriptedUser<'c> {
     pub(crate) fn new(conversation: &'c EvalConversation) -> Self {
         Self { conversation, used_rules: vec![false; conversation.user.rules.len()], next_line: 0, sent: 0 }
     }
@@ -28,7 +28,7 @@ impl<'c> SimulatedUser<'c> {
         }
         let reply = reply.to_lowercase();
         let turn = self.sent;
-        let applies = |rule: &SimulatedUserRule| {
+        let applies = |rule: &ScriptedUserRule| {
             let is_asked =
                 rule.reply_has.is_empty() || rule.reply_has.iter().any(|text| reply.contains(&text.to_lowercase()));
             is_asked && turn >= rule.from_turn && rule.phase.as_ref().is_none_or(|wanted| phase.contains(wanted))
@@ -55,7 +55,7 @@ mod tests {
                     [[user.rules]]\nreply_has = [\"BUDGET\"]\nsay = \"40,000\"\n\
                     [[user.rules]]\nphase = \"explorer\"\nfrom_turn = 4\nsay = \"a plan, please\"\n";
         let conversation = EvalConversation::parse(text).expect("valid");
-        let mut user = SimulatedUser::new(&conversation);
+        let mut user = ScriptedUser::new(&conversation);
         assert_eq!(user.next_message("", ""), Some("Hello"));
         assert_eq!(user.next_message("What is your budget?", "explorer"), Some("40,000"));
         assert_eq!(user.next_message("And the budget?", "explorer"), Some("one"));

@@ -49,21 +49,21 @@ pub struct InjectedFaults {
 }
 
 #[derive(Debug, Default)]
-struct Recorder {
+struct FileChangeRecorder {
     changes: Vec<LoggedFileChange>,
     faults: InjectedFaults,
     faults_hit: usize,
 }
 
-static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
+static RECORDER: Mutex<Option<FileChangeRecorder>> = Mutex::new(None);
 
-fn recorder() -> MutexGuard<'static, Option<Recorder>> {
+fn recorder() -> MutexGuard<'static, Option<FileChangeRecorder>> {
     RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts a new recording, without faults.
 pub fn start_recording() {
-    *recorder() = Some(Recorder::default());
+    *recorder() = Some(FileChangeRecorder::default());
 }
 
 /// Ends the recording, and returns it.

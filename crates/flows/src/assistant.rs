@@ -36,7 +36,7 @@ mod undo;
 use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision};
 use segue_core::flow::Artifact;
-use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RehearsedReply};
+use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
@@ -176,11 +176,11 @@ impl Flow for AssistantFlow {
         view: &FlowContext<'_, AssistantState>,
         call: &CallOpened,
         _prompt: &Prompt,
-    ) -> Option<RehearsedReply> {
+    ) -> Option<FlowRehearsalReply> {
         let (settings, _) = self.parse_session_settings(view);
         let domain = settings.domain.clone()?;
         let context = AssistantSessionContext { view, settings: &settings, domain: &domain };
-        rehearsal::rehearse_node_answer(&context, call).map(RehearsedReply::from)
+        rehearsal::rehearse_node_answer(&context, call).map(FlowRehearsalReply::from)
     }
 
     fn describe_fact(&self, state: &AssistantState, kind: &str, value: &Value) -> FactDisplay {

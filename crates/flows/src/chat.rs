@@ -2,7 +2,7 @@
 //!
 //! The fragments for compacting a thread are shared with the other flows.
 
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
     CompactedMessages, CompactionPolicy, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
@@ -36,8 +36,8 @@ impl ChatFlow {
     #[must_use]
     pub fn new() -> Self {
         let mut assistant = RoleSpec::new(ASSISTANT_ROLE, Scope::per_session())
-            .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
-            .with_ask("reply", [FragmentSpec::changing("message", ContextLayer::UserWords)])
+            .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
+            .with_ask("reply", [FragmentSpec::changing("message", ContextKind::UserWords)])
             .visible_to_user(BlockSet::default())
             .accepting_turn_options();
         assistant.limits.tool_rounds_max = CHAT_TOOL_ROUNDS_MAX;
@@ -47,8 +47,8 @@ impl ChatFlow {
             ..CompactionPolicy::default()
         };
         let mut summariser = RoleSpec::new(SUMMARISER_ROLE, Scope::Fresh)
-            .with_opening_fragment(FragmentSpec::stable("summarise", ContextLayer::Instruction))
-            .with_ask("summarise", [FragmentSpec::changing("folded", ContextLayer::Conversation)]);
+            .with_opening_fragment(FragmentSpec::stable("summarise", ContextKind::Instruction))
+            .with_ask("summarise", [FragmentSpec::changing("folded", ContextKind::Conversation)]);
         summariser.reply_tokens_max = CHAT_SUMMARY_TOKENS_MAX;
         let instruction = SettingSpec::new(
             INSTRUCTION_SETTING,
@@ -173,10 +173,10 @@ pub(crate) fn render_compaction_fragment(request: &FragmentRenderContext<'_>, na
         }
         (segue_core::context::COMPACTION_FRAGMENT, Some(compacted)) => {
             #[derive(Serialize)]
-            struct CompactionReplacementArguments<'f> {
+            struct CompactedThreadTemplateFields<'f> {
                 summary: Option<&'f str>,
             }
-            let arguments = CompactionReplacementArguments { summary: compacted.summary.as_deref() };
+            let arguments = CompactedThreadTemplateFields { summary: compacted.summary.as_deref() };
             template_fragment(
                 "compacted",
                 fill_template(include_str!("../prompts/chat/compacted.md"), &arguments),

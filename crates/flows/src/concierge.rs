@@ -35,7 +35,7 @@ mod turn;
 use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::Artifact;
-use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RehearsedReply};
+use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use segue_core::signal::BlockSet;
@@ -215,7 +215,7 @@ impl Flow for ConciergeFlow {
         view: &FlowContext<'_, ConciergeState>,
         call: &CallOpened,
         prompt: &Prompt,
-    ) -> Option<RehearsedReply> {
-        rehearsal::rehearse_reply(view, call, prompt, &self.spec.settings).map(RehearsedReply::from)
+    ) -> Option<FlowRehearsalReply> {
+        rehearsal::rehearse_reply(view, call, prompt, &self.spec.settings).map(FlowRehearsalReply::from)
     }
 }

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use segue_core::context::RenderedFragment;
 use segue_core::event::{AskOutcome, CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    Artifact, FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RehearsedReply,
+    Artifact, FactDisplay, Flow, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
 };
 use segue_core::ids::{AskId, FragmentName};
 use segue_core::phase::ConditionVerdict;
@@ -273,7 +273,7 @@ impl Flow for ProjectFlow {
         view: &FlowContext<'_, ProjectState>,
         call: &CallOpened,
         _prompt: &Prompt,
-    ) -> Option<RehearsedReply> {
+    ) -> Option<FlowRehearsalReply> {
         self.with_context(view, |context| rehearsal::rehearse_reply(context, call))
     }
 

@@ -43,7 +43,7 @@ use segue_core::event::{
     CallAnswered, CallOpened, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision,
 };
 use segue_core::flow::{
-    Artifact, FactDisplay, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RehearsedReply,
+    Artifact, FactDisplay, Flow, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
 };
 use segue_core::ids::{AgentName, FragmentName, MessageId};
 use segue_core::phase::ConditionVerdict;
@@ -164,7 +164,7 @@ impl Flow for TeamFlow {
         view: &FlowContext<'_, TeamState>,
         call: &CallOpened,
         prompt: &Prompt,
-    ) -> Option<RehearsedReply> {
+    ) -> Option<FlowRehearsalReply> {
         let (settings, _) = TeamSettings::parse(&view.session.settings);
         rehearsal::rehearse_reply(&TeamContext { view, settings: &settings }, call, prompt)
     }

@@ -15,15 +15,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use arguments::{
-    CreateCheckpointArguments, CreateCopyArguments, DeleteFileArguments, DiffCheckpointArguments, EditFileArguments,
-    ListFilesArguments, MergeCopyArguments, MoveFileArguments, ReadFileArguments, RemoveCopyArguments,
-    RestoreCheckpointArguments, RunChecksArguments, RunCommandArguments, SearchFilesArguments,
-    WorkspaceStatusArguments, WriteFileArguments,
+    CreateCheckpointArguments, CreateWorkspaceCopyArguments, DeleteFileArguments, DiffCheckpointArguments,
+    EditFileArguments, ListFilesArguments, MergeWorkspaceCopyArguments, MoveFileArguments, ReadFileArguments,
+    RemoveWorkspaceCopyArguments, RestoreCheckpointArguments, RunChecksArguments, RunCommandArguments,
+    SearchFilesArguments, WorkspaceStatusArguments, WriteFileArguments,
 };
 pub use results::{
-    CheckpointRestoreResult, ChecksResult, CommandEnd, CommandRun, CopyCreateResult, CreateCheckpointResult,
-    FileChange, FileChangeKind, FileChanges, FileListing, FileSearchMatch, MergeConflict, MergeCopyResult,
-    ReadFileResult, RunCommandResult, SearchFilesResult, WorkspaceFile, WorkspaceStatus,
+    ChecksResult, CommandEnd, CommandRun, CreateCheckpointResult, CreateWorkspaceCopyResult, FileChange,
+    FileChangeKind, FileChangesResult, FileListing, FileSearchMatch, ListedWorkspaceFile, MergeConflict,
+    MergeWorkspaceCopyResult, ReadFileResult, RestoreCheckpointResult, RunCommandResult, SearchFilesResult,
+    WorkspaceStatus,
 };
 
 use crate::limits::{
@@ -285,9 +286,9 @@ pub enum WorkspaceToolRequest {
     CreateCheckpoint(CreateCheckpointArguments),
     RestoreCheckpoint(RestoreCheckpointArguments),
     DiffCheckpoint(DiffCheckpointArguments),
-    CreateCopy(CreateCopyArguments),
-    MergeCopy(MergeCopyArguments),
-    RemoveCopy(RemoveCopyArguments),
+    CreateCopy(CreateWorkspaceCopyArguments),
+    MergeCopy(MergeWorkspaceCopyArguments),
+    RemoveCopy(RemoveWorkspaceCopyArguments),
 }
 
 impl WorkspaceToolRequest {

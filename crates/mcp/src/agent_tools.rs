@@ -19,7 +19,7 @@ use segue_flows::mcp_tools::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::client::{McpCallError, McpConnectionPool, McpServerForOwner, McpToolCall, annotated_as_read_only};
+use crate::client::{McpCallError, McpCallTarget, McpConnectionPool, McpToolCall, annotated_as_read_only};
 use crate::result_text::{tool_result_text, truncate_server_text};
 use crate::{CallToolResult, McpTool};
 
@@ -84,13 +84,13 @@ impl Tool for McpAgentTools {
 }
 
 impl AgentToolServers {
-    fn find_server<'t>(&'t self, owner: Option<&'t str>, name: &'t str) -> Result<McpServerForOwner<'t>, String> {
+    fn find_server<'t>(&'t self, owner: Option<&'t str>, name: &'t str) -> Result<McpCallTarget<'t>, String> {
         // An owner is told the same in both cases, because the configuration is not for it to know.
         let may_use = |server: &&McpAgentServer| {
             owner.is_none_or(|owner| server.owners.iter().any(|allowed| allowed == owner || allowed == "*"))
         };
         match self.servers.get(name).filter(may_use) {
-            Some(server) => Ok(McpServerForOwner { owner, name, server: &server.connection }),
+            Some(server) => Ok(McpCallTarget { owner, name, server: &server.connection }),
             None => Err(format!("there is no MCP server `{name}` in the configuration")),
         }
     }

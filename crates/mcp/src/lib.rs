@@ -10,6 +10,6 @@ pub mod limits;
 mod result_text;
 
 pub use agent_tools::{McpAgentServer, McpAgentTools};
-pub use client::{McpCallError, McpConnectionPool, McpServerForOwner, McpToolCall, annotated_as_read_only};
+pub use client::{McpCallError, McpCallTarget, McpConnectionPool, McpToolCall, annotated_as_read_only};
 pub use result_text::{tool_result_text, truncate_server_text};
 pub use rmcp::model::{CallToolResult, Tool as McpTool};

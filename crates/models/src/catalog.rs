@@ -16,7 +16,7 @@ use crate::vendor::{
     VendorCredentials, WireFormat,
 };
 
-pub use file::CatalogError;
+pub use file::CatalogFileError;
 
 const BUILT_IN_CATALOG: &str = include_str!("../data/models.toml");
 
@@ -75,7 +75,7 @@ pub struct CatalogModel {
 
 /// A vendor model as requested by configuration or discovery.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct VendorModelSpec {
+pub struct RequestedVendorModel {
     pub provider: String,
     /// The provider's name for the model; empty for the provider's default.
     pub model: String,
@@ -155,7 +155,7 @@ impl ModelCatalog {
     ///
     /// # Errors
     /// The text is not valid TOML, or an entry is invalid.
-    pub fn parse(text: &str) -> Result<Self, CatalogError> {
+    pub fn parse(text: &str) -> Result<Self, CatalogFileError> {
         file::parse_catalog(text)
     }
 
@@ -197,7 +197,7 @@ impl ModelCatalog {
     /// The provider is unknown, or its address or model is missing or invalid.
     pub fn resolve_model(
         &self,
-        spec: &VendorModelSpec,
+        spec: &RequestedVendorModel,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<ResolvedVendorModel, ModelResolveError> {
         let provider = self.providers.get(&spec.provider).ok_or_else(|| self.unknown_provider_error(&spec.provider))?;
@@ -311,7 +311,7 @@ fn build_capabilities(profile: &CatalogModel, window_tokens: u32) -> ModelCapabi
 }
 
 fn resolve_credentials(
-    spec: &VendorModelSpec,
+    spec: &RequestedVendorModel,
     keys: &[String],
     env: &dyn Fn(&str) -> Option<String>,
 ) -> VendorCredentials {

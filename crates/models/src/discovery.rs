@@ -5,7 +5,7 @@ use futures_util::future;
 use segue_core::prompt::{CallFailure, FailureKind};
 use serde_json::{Value, json};
 
-use crate::catalog::{ModelCatalog, VendorModelSpec};
+use crate::catalog::{ModelCatalog, RequestedVendorModel};
 use crate::http::{HttpTransport, VendorHttpRequest, read_body_prefix, read_whole_body};
 use crate::limits::{ERROR_BODY_BYTES_MAX, MODEL_LISTING_BYTES_MAX, MODELS_LISTED_MAX};
 use crate::vendor::{FeatureSupport, ModelCapabilities, ModelEndpoint, ThinkingSupport, WireFormat, ollama_server_url};
@@ -20,13 +20,13 @@ const OLLAMA_DEFAULT_PORT: u16 = 11_434;
 
 /// Returns the default model of every provider whose API key is in the environment, lowest rank first.
 #[must_use]
-pub fn discover_by_api_keys(catalog: &ModelCatalog, env: &dyn Fn(&str) -> Option<String>) -> Vec<VendorModelSpec> {
+pub fn discover_by_api_keys(catalog: &ModelCatalog, env: &dyn Fn(&str) -> Option<String>) -> Vec<RequestedVendorModel> {
     let is_set = |name: &String| env(name).is_some_and(|value| !value.trim().is_empty());
     let with_key =
         catalog.providers_by_rank().into_iter().filter(|(_, provider)| provider.key_env_vars.iter().any(is_set));
     let specs = with_key.filter_map(|(name, provider)| {
         let model = provider.default_model.clone()?;
-        Some(VendorModelSpec { provider: name.to_owned(), model, ..VendorModelSpec::default() })
+        Some(RequestedVendorModel { provider: name.to_owned(), model, ..RequestedVendorModel::default() })
     });
     specs.collect()
 }
@@ -37,26 +37,30 @@ pub async fn discover_ollama_models(
     transport: &dyn HttpTransport,
     catalog: &ModelCatalog,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Vec<VendorModelSpec> {
+) -> Vec<RequestedVendorModel> {
     let spec = ollama_spec_from_env(env);
-    let endpoint = catalog.resolve_model(&VendorModelSpec { model: "any".to_owned(), ..spec.clone() }, env);
+    let endpoint = catalog.resolve_model(&RequestedVendorModel { model: "any".to_owned(), ..spec.clone() }, env);
     let Ok(endpoint) = endpoint.map(|found| found.endpoint) else { return Vec::new() };
     let listing = fetch_json(transport, build_listing_request(&endpoint)).await;
     let listing = listing.inspect_err(|failure| tracing::debug!(failure = %failure.kind, "no Ollama server found"));
     let Ok(listing) = listing else { return Vec::new() };
     let models = listing["models"].as_array().into_iter().flatten().filter(|model| is_chat_model(model));
     let names = models.filter_map(|model| model["name"].as_str()).take(MODELS_LISTED_MAX);
-    names.map(|name| VendorModelSpec { model: name.to_owned(), ..spec.clone() }).collect()
+    names.map(|name| RequestedVendorModel { model: name.to_owned(), ..spec.clone() }).collect()
 }
 
 /// Builds a spec without a model from Ollama's environment variables.
 #[must_use]
-fn ollama_spec_from_env(env: &dyn Fn(&str) -> Option<String>) -> VendorModelSpec {
+fn ollama_spec_from_env(env: &dyn Fn(&str) -> Option<String>) -> RequestedVendorModel {
     let host = env(OLLAMA_HOST_ENV);
     let base_url = Some(ollama_base_url(host.as_deref()));
     let login_env = host.filter(|host| host.contains('@')).map(|_| OLLAMA_HOST_ENV.to_owned());
-    let mut spec =
-        VendorModelSpec { provider: OLLAMA_PROVIDER.to_owned(), base_url, login_env, ..VendorModelSpec::default() };
+    let mut spec = RequestedVendorModel {
+        provider: OLLAMA_PROVIDER.to_owned(),
+        base_url,
+        login_env,
+        ..RequestedVendorModel::default()
+    };
     let tokens = env(OLLAMA_CONTEXT_LENGTH_ENV).and_then(|tokens| tokens.trim().parse().ok());
     spec.overrides.window_tokens = tokens.filter(|tokens| *tokens > 0);
     spec
@@ -64,7 +68,7 @@ fn ollama_spec_from_env(env: &dyn Fn(&str) -> Option<String>) -> VendorModelSpec
 
 /// Fills in address and window of an Ollama model from the environment, unless an address is configured.
 #[must_use]
-pub fn apply_ollama_env(spec: VendorModelSpec, env: &dyn Fn(&str) -> Option<String>) -> VendorModelSpec {
+pub fn apply_ollama_env(spec: RequestedVendorModel, env: &dyn Fn(&str) -> Option<String>) -> RequestedVendorModel {
     if spec.provider != OLLAMA_PROVIDER || spec.base_url.is_some() {
         return spec;
     }

@@ -26,7 +26,7 @@ pub use card::{ModelCard, TokenPrice};
 pub use catalog::ModelCatalog;
 pub use collect::collect_reply;
 pub use model::{
-    CacheablePromptPart, CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRequest, RehearsalHints,
+    CacheablePromptPart, CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, RehearsalHints,
     ReplyChunk, ReplyChunkStream, ReplyFinish,
 };
 pub use registry::ModelRegistry;

@@ -127,7 +127,7 @@ pub struct ReplyFinish {
 /// A short description of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelDescription {
-    pub kind: ModelKind,
+    pub kind: ModelBackendKind,
     /// For display.
     pub label: String,
     /// Tokens that prompt and reply may use together.
@@ -137,7 +137,7 @@ pub struct ModelDescription {
 /// Where a model's replies come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ModelKind {
+pub enum ModelBackendKind {
     /// A real model, local or remote.
     Vendor,
     /// A scenario file.
@@ -146,7 +146,7 @@ pub enum ModelKind {
     Rehearsal,
 }
 
-impl fmt::Display for ModelKind {
+impl fmt::Display for ModelBackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Vendor => "vendor",

@@ -21,11 +21,11 @@ use segue_core::prompt::{ModelOutputFormat, Prompt, StopReason, ToolCall};
 
 pub use self::phrases::REHEARSAL_MARK;
 
-use self::parsed_prompt::ParsedPrompt;
+use self::parsed_prompt::RehearsalPromptParts;
 use self::rng::SeededRng;
 use crate::limits::{REHEARSAL_HINT_BYTES_MAX, SIMULATED_WINDOW_TOKENS};
 use crate::model::{
-    CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunkStream, ReplyFinish,
+    CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunkStream, ReplyFinish,
 };
 use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
 use crate::template;
@@ -90,7 +90,7 @@ impl LanguageModel for RehearsalModel {
 
     fn describe(&self) -> ModelDescription {
         ModelDescription {
-            kind: ModelKind::Rehearsal,
+            kind: ModelBackendKind::Rehearsal,
             label: phrases::REHEARSAL_LABEL.to_owned(),
             window_tokens: SIMULATED_WINDOW_TOKENS,
         }
@@ -111,7 +111,7 @@ impl RehearsalReply {
 }
 
 fn compose_rehearsal_reply(prompt: &Prompt, call: &CallOrigin) -> RehearsalReply {
-    let parsed = ParsedPrompt::from_prompt(prompt);
+    let parsed = RehearsalPromptParts::from_prompt(prompt);
     if let Some(reply_template) = &call.hints.reply_template {
         let tool_calls = call.hints.tool_calls.clone();
         let stop = if tool_calls.is_empty() { StopReason::default() } else { StopReason::ToolCalls };
@@ -144,7 +144,12 @@ fn compose_rehearsal_reply(prompt: &Prompt, call: &CallOrigin) -> RehearsalReply
 }
 
 /// Fills in the flow's reply template. A JSON template stays valid JSON.
-fn render_reply_template(reply_template: &str, prompt: &Prompt, call: &CallOrigin, parsed: &ParsedPrompt) -> String {
+fn render_reply_template(
+    reply_template: &str,
+    prompt: &Prompt,
+    call: &CallOrigin,
+    parsed: &RehearsalPromptParts,
+) -> String {
     let bytes_left = Cell::new(REHEARSAL_HINT_BYTES_MAX);
     let fill = |name: &str| {
         if bytes_left.get() == 0 {
@@ -166,7 +171,7 @@ fn resolve_rehearsal_placeholder(
     name: &str,
     prompt: &Prompt,
     call: &CallOrigin,
-    parsed: &ParsedPrompt,
+    parsed: &RehearsalPromptParts,
 ) -> Option<String> {
     Some(match name {
         "last" => parsed.last_user_text().to_owned(),

@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_core::prompt::Prompt;
 
-pub use self::scenario::{Scenario, ScenarioMessage, TurnExpectation};
+pub use self::scenario::{Scenario, ScenarioUserTurn, TurnExpectation};
 pub use self::scenario_reader::ScenarioError;
 pub use self::scripted_reply::ScriptedReply;
 
-use self::matching::MatchableCall;
+use self::matching::ScriptedReplyConditionInputs;
 use crate::limits::{RECEIVED_REQUESTS_MAX, SIMULATED_WINDOW_TOKENS};
-use crate::model::{CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunkStream};
+use crate::model::{CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunkStream};
 use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
 use crate::text;
 
@@ -205,7 +205,7 @@ impl ScriptedModel {
     fn select_reply(
         &self,
         state: &mut ScriptedModelState,
-        call: &MatchableCall<'_>,
+        call: &ScriptedReplyConditionInputs<'_>,
     ) -> (MatchedScriptedReply, ReplyPlayback) {
         let Scenario { replies, default, .. } = &self.inner.scenario;
         let found = replies.iter().zip(&mut state.reply_uses).enumerate().find(|(_, (entry, used))| {
@@ -243,7 +243,7 @@ impl LanguageModel for ScriptedModel {
     /// Selects the entry here, not when the stream is polled, so that only the order of calls matters.
     fn stream(&self, request: ModelRequest) -> ReplyChunkStream {
         let mut state = self.lock_state();
-        let (answered_by, playback) = self.select_reply(&mut state, &MatchableCall::new(&request));
+        let (answered_by, playback) = self.select_reply(&mut state, &ScriptedReplyConditionInputs::new(&request));
         state.call_count += 1;
         state.received_requests.push_back(ReceivedModelRequest {
             prompt: request.prompt,
@@ -261,6 +261,6 @@ impl LanguageModel for ScriptedModel {
             Some(name) => format!("scripted: {name}"),
             None => "scripted".to_owned(),
         };
-        ModelDescription { kind: ModelKind::Scripted, label, window_tokens: self.inner.window_tokens }
+        ModelDescription { kind: ModelBackendKind::Scripted, label, window_tokens: self.inner.window_tokens }
     }
 }

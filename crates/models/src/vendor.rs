@@ -31,7 +31,7 @@ use segue_core::prompt::{CallFailure, FailureKind, ModelOutputFormat, Prompt};
 use serde::{Deserialize, Serialize};
 
 use crate::http::{HttpTransport, SecretString};
-use crate::model::{LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunkStream};
+use crate::model::{LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunkStream};
 use call_driver::VendorCallDriver;
 pub use capabilities::{
     ChatDialect, FeatureSupport, GenerationParams, JsonMode, MaxTokensField, ModelCapabilities, ReasoningEcho,
@@ -222,7 +222,11 @@ impl LanguageModel for VendorModelClient {
         } else {
             format!("{model} of {provider} at {host}")
         };
-        ModelDescription { kind: ModelKind::Vendor, label, window_tokens: self.endpoint.capabilities.window_tokens }
+        ModelDescription {
+            kind: ModelBackendKind::Vendor,
+            label,
+            window_tokens: self.endpoint.capabilities.window_tokens,
+        }
     }
 
     fn failure_domain(&self) -> Option<&str> {

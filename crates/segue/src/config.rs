@@ -22,7 +22,7 @@ use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_mcp::McpAgentServer;
 use segue_models::ModelCatalog;
 use segue_models::card::TokenPrice;
-use segue_models::catalog::VendorModelSpec;
+use segue_models::catalog::RequestedVendorModel;
 use segue_tools::WorkspaceConfig;
 use serde_json::Value;
 
@@ -141,7 +141,7 @@ pub(crate) enum ModelConfigKind {
     /// A model that replies from a scenario file.
     Scripted { file: PathBuf },
     /// A model that is called over the network.
-    Vendor(Box<VendorModelSpec>),
+    Vendor(Box<RequestedVendorModel>),
 }
 
 /// The names of the kinds of model in the file.

@@ -13,11 +13,12 @@ use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_engine::ModelAssignment;
 use segue_eval::results::EvaluationResults;
 use segue_models::cassette::{CassetteRecordingTransport, CassetteReplayTransport};
-use segue_models::catalog::{ContextWindowSource, VendorModelSpec};
+use segue_models::catalog::{ContextWindowSource, RequestedVendorModel};
 use segue_models::http::{CompletionOrProbeTimeouts, HttpTransport, ReqwestTransport};
 use segue_models::vendor::{ModelEndpoint, VendorCredentials, WireFormat};
 use segue_models::{
-    LanguageModel, ModelCard, ModelKind, ModelRegistry, RehearsalModel, ScriptedModel, VendorModelClient, discovery,
+    LanguageModel, ModelBackendKind, ModelCard, ModelRegistry, RehearsalModel, ScriptedModel, VendorModelClient,
+    discovery,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +32,7 @@ pub(crate) const DISCOVER_ENV: &str = "SEGUE_DISCOVER";
 
 /// Where models are searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OllamaDiscoveryPolicy {
+pub(crate) enum OllamaSearchExtent {
     /// By API keys, and in an Ollama only if a default model is still missing.
     UntilFound,
     /// By API keys and in an Ollama.
@@ -44,14 +45,14 @@ pub(crate) fn read_env_var(name: &str) -> Option<String> {
 
 /// Adds the models that are found by API keys or on this machine. The first one becomes the default model if none is
 /// configured.
-pub(crate) async fn discover_models(config: &mut Config, scope: OllamaDiscoveryPolicy) {
+pub(crate) async fn discover_models(config: &mut Config, scope: OllamaSearchExtent) {
     let is_off = read_env_var(DISCOVER_ENV).is_some_and(|value| ["off", "no", "false", "0"].contains(&value.trim()));
     if is_off || config.discovery.value == ModelDiscoverySetting::Off {
         return;
     }
     let needs_default = config.default_model.origin == ConfigValueOrigin::Default;
     let mut found = discovery::discover_by_api_keys(&config.catalog, &read_env_var);
-    if scope == OllamaDiscoveryPolicy::Everywhere || (needs_default && found.is_empty()) {
+    if scope == OllamaSearchExtent::Everywhere || (needs_default && found.is_empty()) {
         found.extend(
             discovery::discover_ollama_models(
                 &ReqwestTransport::new(CompletionOrProbeTimeouts::Probe),
@@ -74,8 +75,8 @@ pub(crate) async fn discover_models(config: &mut Config, scope: OllamaDiscoveryP
 }
 
 /// Returns the name of a discovered model, in the form `provider/model`.
-fn discovered_model_name(spec: &VendorModelSpec) -> ModelName {
-    let VendorModelSpec { provider, model, .. } = spec;
+fn discovered_model_name(spec: &RequestedVendorModel) -> ModelName {
+    let RequestedVendorModel { provider, model, .. } = spec;
     match model.strip_prefix(provider.as_str()) {
         Some(rest) if rest.starts_with('/') => model.as_str().into(),
         _ => format!("{provider}/{model}").into(),
@@ -151,7 +152,7 @@ impl ResolvedModel {
                 Self::Scripted { file: file.clone(), card: card(Some(model.window_tokens.unwrap_or(window))) }
             }
             ModelConfigKind::Vendor(spec) => {
-                let mut spec: VendorModelSpec = (**spec).clone();
+                let mut spec: RequestedVendorModel = (**spec).clone();
                 spec.overrides.window_tokens = model.window_tokens.or(spec.overrides.window_tokens);
                 spec.overrides.price = model.price.or(spec.overrides.price);
                 let spec = discovery::apply_ollama_env(spec, &read_env_var);
@@ -351,11 +352,11 @@ pub(crate) struct RoleModel {
 impl ConfiguredModels {
     /// Whether a role of the flow uses the rehearsal model.
     pub(crate) fn uses_rehearsal_model(&self, spec: &FlowSpec) -> bool {
-        self.role_models(spec).iter().any(|role| self.model_kind(&role.model) == Some(ModelKind::Rehearsal))
+        self.role_models(spec).iter().any(|role| self.model_kind(&role.model) == Some(ModelBackendKind::Rehearsal))
     }
 
     /// Returns the kind of a model, or `None` if there is no such model.
-    pub(crate) fn model_kind(&self, model: &ModelName) -> Option<ModelKind> {
+    pub(crate) fn model_kind(&self, model: &ModelName) -> Option<ModelBackendKind> {
         self.models.get(model).ok().map(|model| model.describe().kind)
     }
 

@@ -29,11 +29,11 @@ use crate::config::{
     self, Config, ConfigFileOrigin, ConfigValue, ConfigValueOrigin, RecordedDefinitionLoader, UserDirs,
 };
 use crate::limits::{CONFIG_BYTES_MAX, NODE_DRAIN_MS_MAX};
-use crate::model_setup::{self, OllamaDiscoveryPolicy, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
+use crate::model_setup::{self, OllamaSearchExtent, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::print;
 use crate::store_location::{ClusterNodeOptions, StoreLocation};
 use crate::suggest::suggestion_hint;
-use crate::trust::{self, FolderTrust, TrustCheckScope};
+use crate::trust::{self, FolderTrust, TrustCheckedActions};
 
 /// A running engine and the defaults of its configuration.
 pub(crate) struct RunningEngine {
@@ -121,11 +121,11 @@ impl<'s> EngineStartOptions<'s> {
     }
 
     /// Returns what an engine with these options may do that needs trust.
-    fn required_trust(&self) -> Option<TrustCheckScope> {
+    fn required_trust(&self) -> Option<TrustCheckedActions> {
         match (self.playback, self.recovery) {
-            (ModelReplySource::Script(_) | ModelReplySource::Replay(_), _) => Some(TrustCheckScope::DomainServers),
+            (ModelReplySource::Script(_) | ModelReplySource::Replay(_), _) => Some(TrustCheckedActions::DomainServers),
             (ModelReplySource::Live, SessionResumePolicy::Never) => None,
-            (ModelReplySource::Live | ModelReplySource::Record(_), _) => Some(TrustCheckScope::Everything),
+            (ModelReplySource::Live | ModelReplySource::Record(_), _) => Some(TrustCheckedActions::Everything),
         }
     }
 
@@ -240,7 +240,7 @@ pub(crate) fn tool_registry(records: SqliteRecordsTool, domains: ConfiguredDomai
 
 /// Discovers models if needed, and resolves all of them.
 async fn resolve_model_setup(config: &mut Config) -> anyhow::Result<ResolvedModelSetup> {
-    model_setup::discover_models(config, OllamaDiscoveryPolicy::UntilFound).await;
+    model_setup::discover_models(config, OllamaSearchExtent::UntilFound).await;
     ResolvedModelSetup::from_config(config).await
 }
 

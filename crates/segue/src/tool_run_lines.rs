@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use segue_core::event::{Event, RecordedEvent, ToolRunOpened, ToolRunOutcome};
 use segue_core::ids::{ToolRunId, UnixMillis};
 use segue_flows::workspace_tools::{
-    ChecksResult, CommandEnd, CommandRun, FileChangeKind, FileChanges, MergeCopyResult, RunCommandResult,
+    ChecksResult, CommandEnd, CommandRun, FileChangeKind, FileChangesResult, MergeWorkspaceCopyResult, RunCommandResult,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -41,7 +41,7 @@ impl ToolRunLines {
             Event::ToolRunEnded { run, outcome, value, .. } => {
                 let (opened, started_at) = self.open.remove(run)?;
                 let checks = parse::<ChecksResult>(value.as_ref());
-                let merged = parse::<MergeCopyResult>(value.as_ref());
+                let merged = parse::<MergeWorkspaceCopyResult>(value.as_ref());
                 if opened.requested_by.is_none() && checks.is_none() && merged.is_none() {
                     return None;
                 }
@@ -93,14 +93,14 @@ fn describe_result(outcome: ToolRunOutcome, value: Option<&Value>, checks: Optio
         let mark = if checks.passed { "✓" } else { "✗" };
         return format!("{mark} {passed} of {} passed", checks.commands.len());
     }
-    if let Some(merged) = parse::<MergeCopyResult>(value).filter(|merged| !merged.conflicts.is_empty()) {
+    if let Some(merged) = parse::<MergeWorkspaceCopyResult>(value).filter(|merged| !merged.conflicts.is_empty()) {
         let paths: Vec<String> = merged.conflicts.iter().map(|conflict| to_single_line(&conflict.path)).collect();
         return format!("✗ not merged: {}", paths.join(", "));
     }
     if let Some(command) = parse::<RunCommandResult>(value) {
         return describe_command(&command.run);
     }
-    match parse::<FileChanges>(value).filter(|changed| !changed.changes.is_empty()) {
+    match parse::<FileChangesResult>(value).filter(|changed| !changed.changes.is_empty()) {
         Some(changed) => format!("{word} {}", describe_changes(&changed)),
         None => word.to_owned(),
     }
@@ -118,7 +118,7 @@ fn describe_command(run: &CommandRun) -> String {
 }
 
 /// Describes changed files: how many lines were added and removed, and what else happened to the files.
-fn describe_changes(changed: &FileChanges) -> String {
+fn describe_changes(changed: &FileChangesResult) -> String {
     let one = |change: &segue_flows::workspace_tools::FileChange| {
         let path = to_single_line(&change.path);
         match change.kind {

@@ -62,7 +62,7 @@ pub(crate) struct FolderTrust {
 
 /// Which requests of a configuration a command would fulfil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TrustCheckScope {
+pub(crate) enum TrustCheckedActions {
     /// Models and the servers of domains.
     Everything,
     /// Only the servers of domains, because replies come from a file.
@@ -112,10 +112,10 @@ impl FolderTrust {
 }
 
 /// Returns an error unless the configuration may do what a command needs. On a terminal the user is asked, once.
-pub(crate) fn require_trust(trust: Option<&FolderTrust>, scope: TrustCheckScope) -> anyhow::Result<()> {
+pub(crate) fn require_trust(trust: Option<&FolderTrust>, scope: TrustCheckedActions) -> anyhow::Result<()> {
     let Some(trust) = trust.filter(|trust| !trust.status.allows_use()) else { return Ok(()) };
     let needed = |request: &&ActionRequiringTrust| {
-        scope == TrustCheckScope::Everything || request.kind != ActionRequiringTrustKind::Model
+        scope == TrustCheckedActions::Everything || request.kind != ActionRequiringTrustKind::Model
     };
     let needed: Vec<&ActionRequiringTrust> = trust.requests.iter().filter(needed).collect();
     let Some(first) = needed.first() else { return Ok(()) };

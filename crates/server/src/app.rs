@@ -11,8 +11,8 @@ use crate::metrics::ServerMetrics;
 use crate::openai::OpenAiConversationCache;
 use crate::options::ServerOptions;
 use crate::rate_limit::CallerRateLimiter;
-use crate::readiness::ReadinessProbe;
-use crate::session_changes::SessionChangeFeed;
+use crate::readiness::ReadinessCheckCache;
+use crate::session_changes::SessionListChangeFeed;
 use crate::usage::AdmittedTurns;
 use crate::webhooks::WebhookStore;
 
@@ -27,9 +27,9 @@ pub(crate) struct AppStateInner {
     pub keys: ApiKeyStore,
     pub histories: SessionHistoryCache,
     pub rate_limiter: CallerRateLimiter,
-    pub readiness: ReadinessProbe,
+    pub readiness: ReadinessCheckCache,
     pub metrics: ServerMetrics,
-    pub change_feed: SessionChangeFeed,
+    pub change_feed: SessionListChangeFeed,
     pub webhooks: WebhookStore,
     pub conversation_cache: OpenAiConversationCache,
     pub import_permits: Semaphore,
@@ -45,10 +45,10 @@ impl AppState {
             keys: options.shared.keys(),
             webhooks: WebhookStore::new(options.shared.records.clone()),
             rate_limiter: CallerRateLimiter::new(options.limits, options.shared.meters.clone()),
-            readiness: ReadinessProbe::default(),
+            readiness: ReadinessCheckCache::default(),
             histories: SessionHistoryCache::default(),
             metrics: ServerMetrics::new(),
-            change_feed: SessionChangeFeed::default(),
+            change_feed: SessionListChangeFeed::default(),
             conversation_cache: OpenAiConversationCache::default(),
             import_permits: Semaphore::new(options.limits.imports_max),
             admitted_turns: AdmittedTurns::default(),

@@ -14,8 +14,9 @@ use segue_core::scope::ThreadKey;
 pub(crate) use cache::SessionHistoryCache;
 pub(crate) use entries::{
     CallEndHistoryEntry, CallHistoryEntry, CompactionHistoryEntry, EventSeqAndTime, FailedAttemptHistoryEntry,
-    FlowFactEntry, HandoverEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry,
-    ThreadLifetimeEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry, TurnHistoryEntry, UserMessageHistoryEntry,
+    HandoverHistoryEntry, PhaseEventHistoryEntry, PhaseEventKind, RecordedFactHistoryEntry, RefusedStepHistoryEntry,
+    ReplyHistoryEntry, ThreadHistoryEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry, TurnHistoryEntry,
+    UserMessageHistoryEntry,
 };
 
 /// The history of a session up to an event.
@@ -31,14 +32,14 @@ pub(crate) struct SessionHistory {
     pub turns: BTreeMap<TurnId, TurnHistoryEntry>,
     pub running_turn: Option<TurnId>,
     pub calls: BTreeMap<CallId, CallHistoryEntry>,
-    pub threads: BTreeMap<ThreadId, ThreadLifetimeEntry>,
+    pub threads: BTreeMap<ThreadId, ThreadHistoryEntry>,
     /// The newest thread of each slot.
     thread_by_slot: BTreeMap<ThreadKey, ThreadId>,
-    pub phase_events: Vec<PhaseEventEntry>,
-    pub handovers: Vec<HandoverEntry>,
+    pub phase_events: Vec<PhaseEventHistoryEntry>,
+    pub handovers: Vec<HandoverHistoryEntry>,
     pub tool_runs: BTreeMap<ToolRunId, ToolRunHistoryEntry>,
     /// Facts without their values.
-    pub facts: Vec<FlowFactEntry>,
+    pub facts: Vec<RecordedFactHistoryEntry>,
     /// Whether agents have sent messages to each other.
     pub has_agent_messages: bool,
 }

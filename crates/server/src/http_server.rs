@@ -40,12 +40,12 @@ pub enum Error {
 
 /// A server that has bound its address and does not accept connections yet.
 #[derive(Debug)]
-pub struct HttpServer {
+pub struct BoundHttpServer {
     app: AppState,
     listener: TcpListener,
 }
 
-impl HttpServer {
+impl BoundHttpServer {
     /// Binds the configured address.
     ///
     /// # Errors

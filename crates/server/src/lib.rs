@@ -33,7 +33,7 @@ mod studio;
 mod usage;
 mod webhooks;
 
-pub use http_server::{Error, HttpServer};
+pub use http_server::{BoundHttpServer, Error};
 pub use keys::{ApiKeyStore, ApiKeyToCreate, Error as ApiKeyError, StoredApiKey};
 pub use live_updates::{ClusterSecret, HttpCrossNodeUpdateSource};
 pub use options::{DEFAULT_PORT, ServerLimits, ServerOptions, WebhookMasterSecret};

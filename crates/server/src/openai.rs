@@ -144,13 +144,13 @@ fn flow_for_model(app: &AppState, caller: &Caller, model: &str) -> Result<FlowNa
 
 /// What the headers say about the session and the message of a request.
 #[derive(Debug, Clone, Default)]
-struct SessionRequestHeaders {
+struct OpenAiSessionHeaders {
     session_name: Option<String>,
     idempotency_key: Option<segue_core::ids::IdempotencyKey>,
     is_retry: bool,
 }
 
-impl SessionRequestHeaders {
+impl OpenAiSessionHeaders {
     fn from_headers(headers: &HeaderMap) -> Result<Self, HttpProblem> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let session = text(SESSION_HEADER.as_str()).filter(|name| !name.is_empty()).map(ToOwned::to_owned);
@@ -164,9 +164,9 @@ impl SessionRequestHeaders {
 }
 
 /// A JSON body in which unknown fields are ignored.
-struct OpenAiJson<T>(T);
+struct OpenAiJsonBody<T>(T);
 
-impl<T: serde::de::DeserializeOwned> axum::extract::FromRequest<AppState> for OpenAiJson<T> {
+impl<T: serde::de::DeserializeOwned> axum::extract::FromRequest<AppState> for OpenAiJsonBody<T> {
     type Rejection = OpenAiRejection;
 
     async fn from_request(request: axum::extract::Request, app: &AppState) -> Result<Self, OpenAiRejection> {

@@ -37,12 +37,12 @@ struct CallerRequestBudget {
     requests_left: f64,
     refilled_at: Instant,
     stream_permits: Arc<Semaphore>,
-    batch: Arc<tokio::sync::Mutex<ReservedRequestQuota>>,
+    batch: Arc<tokio::sync::Mutex<RequestBatchFromSharedBudget>>,
 }
 
 /// Requests that this node took from a budget that it shares with others.
 #[derive(Debug, Default)]
-struct ReservedRequestQuota {
+struct RequestBatchFromSharedBudget {
     left: u32,
     taken_at: Option<Instant>,
     /// The budget is empty until then.
@@ -88,7 +88,7 @@ impl CallerRateLimiter {
         let now = Instant::now();
         let is_outdated = |at: Instant| now.duration_since(at) > Duration::from_millis(REQUEST_BATCH_MS_MAX);
         if batch.taken_at.is_some_and(is_outdated) {
-            *batch = ReservedRequestQuota::default();
+            *batch = RequestBatchFromSharedBudget::default();
         }
         if batch.left == 0 {
             if let Some(wait) = batch.empty_until.and_then(|until| until.checked_duration_since(now)) {
@@ -103,7 +103,7 @@ impl CallerRateLimiter {
                 batch.empty_until = Some(now + wait.min(Duration::from_millis(EMPTY_BUDGET_MS_MAX)));
                 return Ok(Some(wait));
             }
-            *batch = ReservedRequestQuota { left: grant.granted, taken_at: Some(now), empty_until: None };
+            *batch = RequestBatchFromSharedBudget { left: grant.granted, taken_at: Some(now), empty_until: None };
         }
         batch.left -= 1;
         Ok(None)

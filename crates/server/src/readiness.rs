@@ -11,9 +11,9 @@ use crate::limits::{READINESS_CACHE_MS, READINESS_MS_MAX};
 
 /// The result of the last check.
 #[derive(Debug, Default)]
-pub(crate) struct ReadinessProbe(Mutex<Option<(Instant, bool)>>);
+pub(crate) struct ReadinessCheckCache(Mutex<Option<(Instant, bool)>>);
 
-impl ReadinessProbe {
+impl ReadinessCheckCache {
     /// Returns whether the store can be written. Concurrent requests wait for the same check.
     pub(crate) async fn is_ready(&self, engine: &Engine) -> bool {
         let mut last_check = self.0.lock().await;

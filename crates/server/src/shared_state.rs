@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_engine::{
-    RecordCondition, SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteOutcome,
-    SharedRecords, SharedState, StoreError,
+    SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition,
+    SharedRecordWriteOutcome, SharedRecords, SharedState, StoreError,
 };
 
 use crate::keys::ApiKeyStore;
@@ -88,8 +88,8 @@ pub(crate) async fn update_record<T, E: From<StoreError>>(
         let current = read_whole_record(records, name).await?;
         let (bytes, value) = change(current.as_ref().map(|(_, bytes)| bytes.as_slice()))?;
         let condition = match current {
-            None => RecordCondition::Missing,
-            Some((version, _)) => RecordCondition::Version(version),
+            None => SharedRecordWriteCondition::Missing,
+            Some((version, _)) => SharedRecordWriteCondition::Version(version),
         };
         let write = SharedRecordWrite { name: name.to_owned(), bytes, condition, expires_in_ms: None };
         if let SharedRecordWriteOutcome::Written(_) = records.write_record(write).await? {

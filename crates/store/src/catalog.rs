@@ -101,7 +101,7 @@ pub struct SessionListCursor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionListPage {
     /// Newest first.
-    pub entries: Vec<StoredSessionEntry>,
+    pub entries: Vec<StoredSessionListEntry>,
     /// Where the next page begins, if there may be one. A query skips a limited number of sessions that do not match, so
     /// a page with a cursor may have fewer entries than requested, or none.
     pub next_cursor: Option<SessionListCursor>,
@@ -131,7 +131,7 @@ impl SessionPageBuilder {
     pub(crate) fn scan_next(
         &mut self,
         at: &SessionListCursor,
-        entry: Option<StoredSessionEntry>,
+        entry: Option<StoredSessionListEntry>,
     ) -> SessionScanControl {
         match entry {
             Some(entry) => self.add_match(entry),
@@ -139,7 +139,7 @@ impl SessionPageBuilder {
         }
     }
 
-    fn add_match(&mut self, entry: StoredSessionEntry) -> SessionScanControl {
+    fn add_match(&mut self, entry: StoredSessionListEntry) -> SessionScanControl {
         if self.page.entries.len() < self.limit {
             self.page.entries.push(entry);
             return SessionScanControl::Continue;
@@ -166,7 +166,7 @@ impl SessionPageBuilder {
 
 /// One session in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredSessionEntry {
+pub struct StoredSessionListEntry {
     pub session: SessionId,
     pub uid: SessionUid,
     /// The session that spawned it.
@@ -225,7 +225,7 @@ pub struct SessionChangeCursor(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredSessionChange {
     /// A session was created, or its summary changed.
-    Updated(StoredSessionEntry),
+    Updated(StoredSessionListEntry),
     /// A session was deleted, or its deletion has begun.
     Deleted(SessionUid),
 }

@@ -47,7 +47,7 @@ pub struct JournalCommit {
     /// Submissions to other sessions, in this order.
     pub outgoing: Vec<OutgoingSubmission>,
     /// Whether the commit ends a series of takeovers without progress; see
-    /// [`StoredSessionEntry::is_quarantined`](crate::StoredSessionEntry::is_quarantined).
+    /// [`StoredSessionListEntry::is_quarantined`](crate::StoredSessionListEntry::is_quarantined).
     pub shows_progress: bool,
 }
 

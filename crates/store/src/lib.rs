@@ -53,7 +53,7 @@ pub use capabilities::{InboxStore, JournalReader, JournalWriter, LeaseStore, Ses
 pub use catalog::{
     IntegrityReport, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor,
     SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary, SessionWithPendingWork,
-    StoreMetrics, StoredSessionChange, StoredSessionEntry,
+    StoreMetrics, StoredSessionChange, StoredSessionListEntry,
 };
 pub use clock::StoreClock;
 pub use commit::{CommitBody, ForkSpec, JournalCommit, JournalRecord, Snapshot};
@@ -64,9 +64,9 @@ pub use inbox::{
 };
 pub use lease::{Lease, LeaseRenewalResult, LostLease, TakeoverPolicy};
 pub use shared_state::{
-    ConcurrencySlotLease, ConcurrencySlotRequest, RateLimitTokenGrant, RateLimitTokenRequest, RecordCondition,
-    SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteOutcome, SharedRecords,
-    SharedState, UsageAccountUpdate, UsageAmounts,
+    ConcurrencySlotLease, ConcurrencySlotRequest, RateLimitTokenGrant, RateLimitTokenRequest, SharedMeters,
+    SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition, SharedRecordWriteOutcome,
+    SharedRecords, SharedState, UsageAccountUpdate, UsageAmounts,
 };
 
 /// Rejects names that no store may accept.

@@ -27,7 +27,7 @@ pub struct MemoryDisk(Arc<Mutex<MemoryDiskState>>);
 
 /// How the next append fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AppendFault {
+pub enum InjectedAppendFault {
     /// It fails and writes nothing.
     BeforeCommit,
     /// It writes the commit, but returns an error.
@@ -70,7 +70,7 @@ impl MemoryDisk {
     }
 
     /// Makes the next append fail, of any store on this disk. Several faults apply to consecutive appends.
-    pub fn inject_fault(&self, fault: AppendFault) {
+    pub fn inject_fault(&self, fault: InjectedAppendFault) {
         self.lock().faults.push_back(fault);
     }
 
@@ -177,9 +177,13 @@ impl JournalWriter for InMemoryStore {
         let what = format!("appending to session `{}`", commit.session);
         match disk.faults.pop_front() {
             None => disk.append_commit(commit, self.node),
-            Some(AppendFault::DiskFull) => Err(Error::DiskFull { what: format!("session `{}`", commit.session) }),
-            Some(AppendFault::BeforeCommit) => Err(Error::Io { what, detail: "a fault before the commit".into() }),
-            Some(AppendFault::AfterCommit) => {
+            Some(InjectedAppendFault::DiskFull) => {
+                Err(Error::DiskFull { what: format!("session `{}`", commit.session) })
+            }
+            Some(InjectedAppendFault::BeforeCommit) => {
+                Err(Error::Io { what, detail: "a fault before the commit".into() })
+            }
+            Some(InjectedAppendFault::AfterCommit) => {
                 disk.append_commit(commit, self.node)?;
                 Err(Error::Io { what, detail: "a fault after the commit".into() })
             }
@@ -289,8 +293,8 @@ impl StoreMaintenance for InMemoryStore {
         let what = "writing".to_owned();
         match self.lock()?.faults.pop_front() {
             None => Ok(()),
-            Some(AppendFault::DiskFull) => Err(Error::DiskFull { what: "the store".to_owned() }),
-            Some(AppendFault::BeforeCommit | AppendFault::AfterCommit) => {
+            Some(InjectedAppendFault::DiskFull) => Err(Error::DiskFull { what: "the store".to_owned() }),
+            Some(InjectedAppendFault::BeforeCommit | InjectedAppendFault::AfterCommit) => {
                 Err(Error::Io { what, detail: "an injected fault".into() })
             }
         }

@@ -44,7 +44,7 @@ mod schema;
 mod session_row;
 mod shared_tables;
 
-use batch::AppendJob;
+use batch::PostgresAppendJob;
 use metrics::PostgresCounters;
 use postgres_error::PostgresError;
 pub use schema::PostgresDatabaseReport;
@@ -88,7 +88,7 @@ pub struct PostgresStore {
 #[derive(Debug)]
 struct PostgresWriterRuntime {
     runtime: Runtime,
-    queue: mpsc::Sender<AppendJob>,
+    queue: mpsc::Sender<PostgresAppendJob>,
     /// Receives when the writer has ended and the node is removed.
     ended: std::sync::mpsc::Receiver<()>,
 }
@@ -233,7 +233,7 @@ impl PostgresStore {
             running.as_ref().ok_or(Error::Closed)?.queue.clone()
         };
         let (reply, result) = oneshot::channel();
-        queue.send(AppendJob { commit, reply }).await.map_err(|_| Error::Closed)?;
+        queue.send(PostgresAppendJob { commit, reply }).await.map_err(|_| Error::Closed)?;
         drop(queue);
         result.await.unwrap_or(Err(Error::WriterStopped))
     }

@@ -28,7 +28,7 @@ pub enum SharedRecordRead {
 
 /// When a record is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordCondition {
+pub enum SharedRecordWriteCondition {
     Always,
     /// If there is no such record.
     Missing,
@@ -41,7 +41,7 @@ pub enum RecordCondition {
 pub struct SharedRecordWrite {
     pub name: String,
     pub bytes: Vec<u8>,
-    pub condition: RecordCondition,
+    pub condition: SharedRecordWriteCondition,
     /// After this time the record counts as missing; never if absent.
     pub expires_in_ms: Option<u64>,
 }

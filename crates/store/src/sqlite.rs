@@ -35,7 +35,7 @@ pub use backup::{BackupError, backup_store};
 use body_index::SqliteStoreConnection;
 use process_lock::ProcessLivenessLock;
 use sqlite_error::{TransactionError, map_file_error, map_store_error};
-use writer::{ClosureJob, WalErasureRequirement, WriteQueueSender, yield_to_writer};
+use writer::{ClosureWriteJob, WalErasureRequirement, WriteQueueSender, yield_to_writer};
 
 /// Options for opening a store.
 #[derive(Debug, Clone, Default)]
@@ -50,20 +50,20 @@ pub struct SqliteOptions {
 /// [`StoreMaintenance::close`](crate::StoreMaintenance::close) does so without blocking the thread.
 #[derive(Debug)]
 pub struct SqliteStore {
-    writer: Mutex<Option<WriterHandle>>,
-    readers: Arc<ReaderPool>,
+    writer: Mutex<Option<SqliteWriterHandle>>,
+    readers: Arc<SqliteReaderPool>,
     clock: StoreClock,
 }
 
 #[derive(Debug)]
-struct WriterHandle {
+struct SqliteWriterHandle {
     queue: WriteQueueSender,
     thread: JoinHandle<()>,
     node: Arc<ProcessLivenessLock>,
 }
 
 #[derive(Debug)]
-struct ReaderPool {
+struct SqliteReaderPool {
     path: PathBuf,
     idle: Mutex<Vec<SqliteStoreConnection>>,
     permits: Semaphore,
@@ -87,9 +87,14 @@ impl SqliteStore {
         let node = Arc::new(ProcessLivenessLock::acquire(&path).map_err(|error| map_file_error(&error, &path))?);
         let (queue, thread) = writer::spawn_writer_thread(db, &path)?;
         tracing::info!(path = %path.display(), node = node.name(), "store opened");
-        let readers = ReaderPool { path, idle: Mutex::default(), permits: Semaphore::new(READER_CONNECTIONS_MAX) };
+        let readers =
+            SqliteReaderPool { path, idle: Mutex::default(), permits: Semaphore::new(READER_CONNECTIONS_MAX) };
         let clock = options.clock.clone().unwrap_or_else(StoreClock::system);
-        Ok(Self { writer: Mutex::new(Some(WriterHandle { queue, thread, node })), readers: Arc::new(readers), clock })
+        Ok(Self {
+            writer: Mutex::new(Some(SqliteWriterHandle { queue, thread, node })),
+            readers: Arc::new(readers),
+            clock,
+        })
     }
 
     /// Returns how many other processes have the store open.
@@ -122,7 +127,7 @@ impl SqliteStore {
             let writer = writer.as_ref().ok_or(Error::Closed)?;
             let node = writer.node.clone();
             let work = move |db: &SqliteStoreConnection| work(db, &node);
-            let job = ClosureJob { session: session.clone(), bytes, wal_erasure, work, result: None, reply };
+            let job = ClosureWriteJob { session: session.clone(), bytes, wal_erasure, work, result: None, reply };
             writer.queue.push(Box::new(job))?
         };
         yield_to_writer(queue_length);
@@ -170,7 +175,7 @@ impl SqliteStore {
     }
 
     /// Refuses further calls. Returns the writer, if it was still running.
-    fn stop_accepting(&self) -> Option<WriterHandle> {
+    fn stop_accepting(&self) -> Option<SqliteWriterHandle> {
         self.readers.permits.close();
         self.readers.lock().clear();
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -185,7 +190,7 @@ impl Drop for SqliteStore {
     }
 }
 
-impl WriterHandle {
+impl SqliteWriterHandle {
     /// Waits for queued writes, then releases all leases.
     fn drain_and_join(self) {
         let Self { queue, thread, node } = self;
@@ -197,7 +202,7 @@ impl WriterHandle {
     }
 }
 
-impl ReaderPool {
+impl SqliteReaderPool {
     fn run_on_reader<T>(
         &self,
         work: impl FnOnce(&SqliteStoreConnection, &Path) -> Result<T, Error>,

@@ -8,7 +8,7 @@ use segue_store::conformance::shared_state::SharedStateFixture;
 use segue_store::conformance::{
     StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_records, session_id,
 };
-use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
 use segue_store::{Error, LeaseStore, SharedState, Store, StoreClock, TakeoverPolicy};
 
 struct MemoryFixture(MemoryDisk);
@@ -50,10 +50,14 @@ async fn a_fault_before_the_commit_writes_nothing_and_one_after_it_writes_all() 
     let disk = MemoryDisk::new();
     let store: Arc<dyn Store> = Arc::new(InMemoryStore::open(&disk));
     let mut a = TestJournalWriter::create_session(&store, "a").await;
-    for (fault, head) in [(AppendFault::BeforeCommit, 0), (AppendFault::DiskFull, 0), (AppendFault::AfterCommit, 2)] {
+    for (fault, head) in [
+        (InjectedAppendFault::BeforeCommit, 0),
+        (InjectedAppendFault::DiskFull, 0),
+        (InjectedAppendFault::AfterCommit, 2),
+    ] {
         disk.inject_fault(fault);
         let error = store.append_commit(sample_commit(&a.session, a.lease, 2)).await.expect_err("a fault");
-        assert_eq!(matches!(error, Error::DiskFull { .. }), fault == AppendFault::DiskFull, "{error}");
+        assert_eq!(matches!(error, Error::DiskFull { .. }), fault == InjectedAppendFault::DiskFull, "{error}");
         assert_eq!(read_all_records(&store, &a.session).await, sample_records(&a.session, head));
     }
     a.lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("ours");

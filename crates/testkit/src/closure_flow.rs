@@ -1,6 +1,6 @@
 //! A flow for tests, with roles from the test, reactions from a closure, and simple texts for every fragment.
 
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
     Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, NewOrStoredReplyText, RoleSpec, SummarizerRole,
@@ -63,10 +63,10 @@ impl ClosureFlow {
     #[must_use]
     pub fn test_role(name: &str, scope: Scope) -> RoleSpec {
         RoleSpec::new(name, scope)
-            .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
-            .with_ask("reply", [FragmentSpec::changing("message", ContextLayer::UserWords)])
-            .with_ask("note", [FragmentSpec::changing("note", ContextLayer::Task)])
-            .with_ask("pin", [FragmentSpec::changing("note", ContextLayer::Task).pin()])
+            .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
+            .with_ask("reply", [FragmentSpec::changing("message", ContextKind::UserWords)])
+            .with_ask("note", [FragmentSpec::changing("note", ContextKind::Task)])
+            .with_ask("pin", [FragmentSpec::changing("note", ContextKind::Task).pin()])
     }
 
     /// Returns the role `speaker` with one thread for the session.
@@ -79,7 +79,7 @@ impl ClosureFlow {
     #[must_use]
     pub fn summarizer_role() -> (RoleSpec, SummarizerRole) {
         let scribe = RoleSpec::new("scribe", Scope::Fresh)
-            .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
+            .with_ask("fold", [FragmentSpec::changing("folded", ContextKind::Task)]);
         (scribe, SummarizerRole { role: "scribe".into(), ask: "fold".into() })
     }
 

@@ -7,8 +7,8 @@ use segue_core::approval::ToolApprovalRules;
 use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
-    ChildSessionValidator, DecideError, Decision, DecisionEnv, ImmediateOrDeferredEffects, InputRefusal,
-    OperatorCommand, RecomputeOverrides, SessionInput, decide, prepare_recomputation,
+    ChildSessionValidator, DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand,
+    RecomputeOverrides, SessionInput, decide, prepare_recomputation,
 };
 use segue_core::event::{Event, MidTurnPolicy, RecordedEvent, SessionOpened};
 use segue_core::flow::{BodyTextLookup, DynFlow, Flow};
@@ -36,7 +36,7 @@ pub struct SessionHarness {
     random: u64,
     logged: usize,
     check_mode: InvariantCheckTiming,
-    dispatch: ImmediateOrDeferredEffects,
+    dispatch: EffectDispatchMode,
     approval_rules: ToolApprovalRules,
 }
 
@@ -114,7 +114,7 @@ impl SessionHarness {
             random: 7,
             logged: 0,
             check_mode: InvariantCheckTiming::AfterEachInput,
-            dispatch: ImmediateOrDeferredEffects::Immediate,
+            dispatch: EffectDispatchMode::Immediate,
             approval_rules: ToolApprovalRules::default(),
         };
         harness.apply_input(SessionInput::Open(opened));
@@ -194,7 +194,7 @@ impl SessionHarness {
         let before = self.state.clone();
         self.commit_decision(&decision);
         match self.dispatch {
-            ImmediateOrDeferredEffects::Immediate => invariants::assert_step_invariants(
+            EffectDispatchMode::Immediate => invariants::assert_step_invariants(
                 &*self.flow,
                 &self.journal,
                 &before,
@@ -202,7 +202,7 @@ impl SessionHarness {
                 &self.state,
             ),
             // Deferred work violates the invariants about waiting.
-            ImmediateOrDeferredEffects::Deferred => {
+            EffectDispatchMode::Deferred => {
                 invariants::assert_state_equals_replay(&*self.flow, &self.journal, &self.state);
             }
         }
@@ -235,9 +235,9 @@ impl SessionHarness {
 
     /// Runs a part of a test in which decisions are recorded but nothing is started.
     pub fn with_deferred_dispatch(&mut self, play: impl FnOnce(&mut Self)) -> &mut Self {
-        self.dispatch = ImmediateOrDeferredEffects::Deferred;
+        self.dispatch = EffectDispatchMode::Deferred;
         play(self);
-        self.dispatch = ImmediateOrDeferredEffects::Immediate;
+        self.dispatch = EffectDispatchMode::Immediate;
         self
     }
 
@@ -412,7 +412,7 @@ impl SessionHarness {
             random: self.random,
             logged: 0,
             check_mode: InvariantCheckTiming::AfterEachInput,
-            dispatch: ImmediateOrDeferredEffects::Immediate,
+            dispatch: EffectDispatchMode::Immediate,
             approval_rules: self.approval_rules.clone(),
         }
     }

@@ -5,12 +5,12 @@ mod nodes;
 mod project;
 mod team;
 
-pub use concierge::MiniConcierge;
+pub use concierge::MiniConciergeFlow;
 pub use nodes::MiniFiveNodeFlow;
 pub use project::MiniProjectFlow;
-pub use team::MiniTeam;
+pub use team::MiniTeamFlow;
 
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::RoleName;
 
@@ -32,11 +32,11 @@ pub fn latest_user_message<S>(view: &FlowContext<'_, S>) -> RenderedFragment {
 }
 
 fn instruction_fragment() -> FragmentSpec {
-    FragmentSpec::stable("instruction", ContextLayer::Instruction)
+    FragmentSpec::stable("instruction", ContextKind::Instruction)
 }
 
 fn message_fragment() -> FragmentSpec {
-    FragmentSpec::changing("message", ContextLayer::UserWords)
+    FragmentSpec::changing("message", ContextKind::UserWords)
 }
 
 fn reply_step(text: impl Into<String>, role: &RoleName) -> FlowStep {

@@ -4,16 +4,16 @@
 
 use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::{
-    CheckpointRestoreResult, CreateCheckpointArguments, CreateCheckpointResult, DiffCheckpointArguments, FileChange,
-    FileChanges, RestoreCheckpointArguments,
+    CreateCheckpointArguments, CreateCheckpointResult, DiffCheckpointArguments, FileChange, FileChangesResult,
+    RestoreCheckpointArguments, RestoreCheckpointResult,
 };
 
 use crate::confined_folder::ConfinedFolder;
 use crate::content::digest_of_bytes;
-use crate::file_diff::{ContentChange, DiffedChange, cut_text, describe_change, diff_artifacts, diff_change};
+use crate::file_diff::{DiffedFileChange, FileContentChange, cut_text, describe_change, diff_artifacts, diff_change};
 use crate::file_tools::result_with_value;
 use crate::limits::{CHECKPOINT_FILE_BYTES_MAX, CHECKPOINT_LABEL_BYTES_MAX, DIFF_TEXT_BYTES_MAX, LISTED_CHANGES_MAX};
-use crate::scan::{Manifest, ManifestEntry, scan_manifest};
+use crate::scan::{FileManifest, FileManifestEntry, scan_manifest};
 use crate::state::WorkspaceStateDatabase;
 use crate::workspace::OpenWorkspace;
 use crate::workspace_path::WorkspacePath;
@@ -22,7 +22,7 @@ use crate::workspace_path::WorkspacePath;
 #[derive(Debug, Clone)]
 pub(crate) struct Checkpoint {
     pub id: String,
-    pub manifest: Manifest,
+    pub manifest: FileManifest,
 }
 
 /// Stores the current content of a workspace.
@@ -67,9 +67,9 @@ pub(crate) fn restore_checkpoint(
     let target = state.load_checkpoint(&workspace.name, &arguments.checkpoint)?;
     workspace.with_write_lock(|| {
         let previous = save_checkpoint(workspace, state, "before a restore")?;
-        let diffed = diff_manifests(state, &previous.manifest, &target, UnstoredContentSource::None)?;
+        let diffed = diff_manifests(state, &previous.manifest, &target, UnstoredFileContentSource::None)?;
         apply_manifest(workspace, state, &previous.manifest, &target)?;
-        let restored = CheckpointRestoreResult {
+        let restored = RestoreCheckpointResult {
             checkpoint: arguments.checkpoint.clone(),
             previous: previous.id,
             changes: listed_changes(&diffed),
@@ -87,11 +87,14 @@ pub(crate) fn diff_checkpoint(
     let from = state.load_checkpoint(&workspace.name, &arguments.from)?;
     let diffed = match &arguments.to {
         Some(to) => {
-            diff_manifests(state, &from, &state.load_checkpoint(&workspace.name, to)?, UnstoredContentSource::None)?
+            diff_manifests(state, &from, &state.load_checkpoint(&workspace.name, to)?, UnstoredFileContentSource::None)?
         }
-        None => {
-            diff_manifests(state, &from, &scan_manifest(&workspace.root)?, UnstoredContentSource::In(&workspace.root))?
-        }
+        None => diff_manifests(
+            state,
+            &from,
+            &scan_manifest(&workspace.root)?,
+            UnstoredFileContentSource::In(&workspace.root),
+        )?,
     };
     let mut text = describe_changes(&diffed);
     for change in &diffed {
@@ -101,7 +104,7 @@ pub(crate) fn diff_checkpoint(
         text.push_str(&change.diff);
     }
     cut_text(&mut text, DIFF_TEXT_BYTES_MAX);
-    let changes = FileChanges { changes: listed_changes(&diffed) };
+    let changes = FileChangesResult { changes: listed_changes(&diffed) };
     Ok(ToolResult { artifacts: diff_artifacts(&diffed), ..result_with_value(text, &changes) })
 }
 
@@ -109,8 +112,8 @@ pub(crate) fn diff_checkpoint(
 pub(crate) fn apply_manifest(
     workspace: &OpenWorkspace,
     state: &WorkspaceStateDatabase,
-    current: &Manifest,
-    target: &Manifest,
+    current: &FileManifest,
+    target: &FileManifest,
 ) -> Result<(), String> {
     // Deletions first: a file can take the place of a folder.
     for path in current.files.keys().filter(|path| !target.files.contains_key(*path)) {
@@ -134,7 +137,7 @@ pub(crate) fn apply_manifest(
 
 /// Where contents are found that are not stored.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum UnstoredContentSource<'t> {
+pub(crate) enum UnstoredFileContentSource<'t> {
     In(&'t ConfinedFolder),
     None,
 }
@@ -142,17 +145,17 @@ pub(crate) enum UnstoredContentSource<'t> {
 /// Compares two manifests file by file. A content that is not available is shown as empty.
 pub(crate) fn diff_manifests(
     state: &WorkspaceStateDatabase,
-    from: &Manifest,
-    to: &Manifest,
-    current: UnstoredContentSource<'_>,
-) -> Result<Vec<DiffedChange>, String> {
-    let content = |path: &str, entry: &ManifestEntry| -> Result<Vec<u8>, String> {
+    from: &FileManifest,
+    to: &FileManifest,
+    current: UnstoredFileContentSource<'_>,
+) -> Result<Vec<DiffedFileChange>, String> {
+    let content = |path: &str, entry: &FileManifestEntry| -> Result<Vec<u8>, String> {
         if let Some(stored) = state.load_file(&entry.digest)? {
             return Ok(stored);
         }
         Ok(match current {
-            UnstoredContentSource::In(root) => root.read_entry(path, entry.mode).unwrap_or_default(),
-            UnstoredContentSource::None => Vec::new(),
+            UnstoredFileContentSource::In(root) => root.read_entry(path, entry.mode).unwrap_or_default(),
+            UnstoredFileContentSource::None => Vec::new(),
         })
     };
     let mut diffed = Vec::new();
@@ -160,18 +163,18 @@ pub(crate) fn diff_manifests(
         let path = change.path;
         let before = from.files.get(&path).map(|entry| content(&path, entry)).transpose()?;
         let after = to.files.get(&path).map(|entry| content(&path, entry)).transpose()?;
-        diffed.push(diff_change(&ContentChange { path, before, after }));
+        diffed.push(diff_change(&FileContentChange { path, before, after }));
     }
     Ok(diffed)
 }
 
 /// Returns the changes for a result, without those beyond the limit.
-pub(crate) fn listed_changes(diffed: &[DiffedChange]) -> Vec<FileChange> {
+pub(crate) fn listed_changes(diffed: &[DiffedFileChange]) -> Vec<FileChange> {
     diffed.iter().take(LISTED_CHANGES_MAX).map(|diffed| diffed.change.clone()).collect()
 }
 
 /// Describes changes, one on each line.
-pub(crate) fn describe_changes(diffed: &[DiffedChange]) -> String {
+pub(crate) fn describe_changes(diffed: &[DiffedFileChange]) -> String {
     if diffed.is_empty() {
         return "no files changed\n".to_owned();
     }

@@ -16,7 +16,7 @@ use crate::limits::{COMMAND_OUTPUT_BYTES_MAX, HEARTBEAT_MS, HEARTBEAT_SILENCE_MS
 use crate::sandbox::SandboxRules;
 use crate::state::{WorkspaceStateDatabase, create_private_folder};
 use crate::supervisor::{
-    CommandEndReason, CommandExitReport, HEARTBEAT_BYTE, STOP_BYTE, SUPERVISE_COMMAND, SupervisedCommand, own_program,
+    CommandEndReason, CommandExitStatus, HEARTBEAT_BYTE, STOP_BYTE, SUPERVISE_COMMAND, SupervisedCommand, own_program,
 };
 use crate::workspace::{NetworkPolicy, OpenWorkspace, SandboxPolicy};
 
@@ -104,12 +104,12 @@ impl CommandRunner<'_> {
         drop(input);
         Ok(match report {
             Some(_) if is_over_limit => CommandEnd::OutputLimit,
-            Some(CommandExitReport { reason: CommandEndReason::TimedOut, .. }) => CommandEnd::TimedOut,
-            Some(CommandExitReport { reason: CommandEndReason::NotStarted, .. }) => {
+            Some(CommandExitStatus { reason: CommandEndReason::TimedOut, .. }) => CommandEnd::TimedOut,
+            Some(CommandExitStatus { reason: CommandEndReason::NotStarted, .. }) => {
                 return Err("the supervisor could not start the command".to_owned());
             }
-            Some(CommandExitReport { exit_code: Some(code), .. }) => CommandEnd::Exited { code },
-            Some(CommandExitReport { signal, .. }) => CommandEnd::Signalled { signal: signal.unwrap_or_default() },
+            Some(CommandExitStatus { exit_code: Some(code), .. }) => CommandEnd::Exited { code },
+            Some(CommandExitStatus { signal, .. }) => CommandEnd::Signalled { signal: signal.unwrap_or_default() },
             None => return Err("the supervisor of the command was killed".to_owned()),
         })
     }
@@ -206,7 +206,7 @@ fn hide_own_environment() {
     }
 }
 
-async fn read_report(supervisor: &mut Child) -> Option<CommandExitReport> {
+async fn read_report(supervisor: &mut Child) -> Option<CommandExitStatus> {
     let mut text = String::new();
     // An incomplete report cannot be parsed, which is handled as no report.
     let _ = supervisor.stderr.take()?.take(SUPERVISOR_REPORT_BYTES_MAX).read_to_string(&mut text).await;

@@ -6,19 +6,20 @@
 use segue_core::tool::ToolResult;
 use segue_engine::tools::ToolInvocation;
 use segue_flows::workspace_tools::{
-    CopyCreateResult, CreateCopyArguments, MergeConflict, MergeCopyArguments, MergeCopyResult, RemoveCopyArguments,
+    CreateWorkspaceCopyArguments, CreateWorkspaceCopyResult, MergeConflict, MergeWorkspaceCopyArguments,
+    MergeWorkspaceCopyResult, RemoveWorkspaceCopyArguments,
 };
 
 use crate::checkpoint::{
-    UnstoredContentSource, apply_manifest, describe_changes, diff_manifests, listed_changes, save_checkpoint,
+    UnstoredFileContentSource, apply_manifest, describe_changes, diff_manifests, listed_changes, save_checkpoint,
 };
 use crate::confined_folder::ConfinedFolder;
 use crate::content::{digest_of_bytes, text_of_bytes};
 use crate::file_diff::{cut_text, diff_artifacts};
 use crate::file_tools::result_with_value;
 use crate::limits::{CONFLICT_TEXT_BYTES_MAX, CONFLICT_TEXTS_MAX, COPY_NAME_BYTES_MAX, DIFF_INPUT_BYTES_MAX};
-use crate::scan::{Manifest, ManifestEntry, scan_manifest};
-use crate::state::{CopyRecord, WorkspaceStateDatabase, create_private_folder};
+use crate::scan::{FileManifest, FileManifestEntry, scan_manifest};
+use crate::state::{WorkspaceCopyRecord, WorkspaceStateDatabase, create_private_folder};
 use crate::workspace::{OpenWorkspace, copy_folder};
 use crate::workspace_path::WorkspacePath;
 
@@ -26,7 +27,7 @@ pub(crate) fn create_copy(
     workspace: &OpenWorkspace,
     state: &WorkspaceStateDatabase,
     request: &ToolInvocation,
-    arguments: &CreateCopyArguments,
+    arguments: &CreateWorkspaceCopyArguments,
 ) -> Result<ToolResult, String> {
     let name = full_copy_name(request, &arguments.name)?;
     // A repeated request finds the copy of the first one.
@@ -35,11 +36,15 @@ pub(crate) fn create_copy(
         Some(copy) => copy,
         None => workspace.with_write_lock(|| make_copy(workspace, state, name))?,
     };
-    let created = CopyCreateResult { copy: copy.name, checkpoint: copy.base };
+    let created = CreateWorkspaceCopyResult { copy: copy.name, checkpoint: copy.base };
     Ok(result_with_value(format!("copy `{}` of the workspace `{}`", created.copy, workspace.name), &created))
 }
 
-fn make_copy(workspace: &OpenWorkspace, state: &WorkspaceStateDatabase, name: String) -> Result<CopyRecord, String> {
+fn make_copy(
+    workspace: &OpenWorkspace,
+    state: &WorkspaceStateDatabase,
+    name: String,
+) -> Result<WorkspaceCopyRecord, String> {
     let base = save_checkpoint(workspace, state, &format!("copied as {name}"))?;
     let folder = copy_folder(state, &workspace.name, &name);
     let failed = |error: std::io::Error| format!("the copy `{name}` cannot be created: {error}");
@@ -50,8 +55,8 @@ fn make_copy(workspace: &OpenWorkspace, state: &WorkspaceStateDatabase, name: St
     }
     create_private_folder(&folder).map_err(failed)?;
     let target = workspace.clone().with_copy(&name, ConfinedFolder::open(&folder).map_err(failed)?);
-    apply_manifest(&target, state, &Manifest::default(), &base.manifest)?;
-    let copy = CopyRecord { name, base: base.id };
+    apply_manifest(&target, state, &FileManifest::default(), &base.manifest)?;
+    let copy = WorkspaceCopyRecord { name, base: base.id };
     state.add_copy(&workspace.name, &workspace.owner, &copy)?;
     Ok(copy)
 }
@@ -91,7 +96,7 @@ fn full_copy_name(request: &ToolInvocation, name: &str) -> Result<String, String
 pub(crate) fn remove_copy(
     workspace: &OpenWorkspace,
     state: &WorkspaceStateDatabase,
-    arguments: &RemoveCopyArguments,
+    arguments: &RemoveWorkspaceCopyArguments,
 ) -> Result<ToolResult, String> {
     if let Some(copy) = state.find_copy(&workspace.name, &workspace.owner, &arguments.copy)? {
         match std::fs::remove_dir_all(copy_folder(state, &workspace.name, &copy.name)) {
@@ -108,7 +113,7 @@ pub(crate) fn remove_copy(
 pub(crate) fn merge_copy(
     workspace: &OpenWorkspace,
     state: &WorkspaceStateDatabase,
-    arguments: &MergeCopyArguments,
+    arguments: &MergeWorkspaceCopyArguments,
 ) -> Result<ToolResult, String> {
     let copy = state.find_copy(&workspace.name, &workspace.owner, &arguments.copy)?;
     let copy = copy.ok_or_else(|| format!("the workspace `{}` has no copy `{}`", workspace.name, arguments.copy))?;
@@ -118,10 +123,17 @@ pub(crate) fn merge_copy(
     let theirs = scan_manifest(&root)?;
     workspace.with_write_lock(|| {
         let previous = save_checkpoint(workspace, state, &format!("before merging {}", copy.name))?;
-        let merge = CopyMerge { workspace, state, copy: &root, base: &base, ours: &previous.manifest, theirs: &theirs };
+        let merge = WorkspaceCopyMerge {
+            workspace,
+            state,
+            copy: &root,
+            base: &base,
+            ours: &previous.manifest,
+            theirs: &theirs,
+        };
         let conflicts = merge.apply_copy_changes()?;
         let merged = scan_manifest(&workspace.root)?;
-        let current = UnstoredContentSource::In(&workspace.root);
+        let current = UnstoredFileContentSource::In(&workspace.root);
         let diffed = diff_manifests(state, &previous.manifest, &merged, current)?;
         let mut text = describe_changes(&diffed);
         for conflict in &conflicts {
@@ -136,7 +148,7 @@ pub(crate) fn merge_copy(
                 Some(save_checkpoint(&of_copy, state, &format!("{} before it was merged", copy.name))?.id)
             }
         };
-        let result = MergeCopyResult {
+        let result = MergeWorkspaceCopyResult {
             changes: listed_changes(&diffed),
             conflicts,
             content_digest: merged.digest(),
@@ -147,16 +159,16 @@ pub(crate) fn merge_copy(
     })
 }
 
-struct CopyMerge<'t> {
+struct WorkspaceCopyMerge<'t> {
     workspace: &'t OpenWorkspace,
     state: &'t WorkspaceStateDatabase,
     copy: &'t ConfinedFolder,
-    base: &'t Manifest,
-    ours: &'t Manifest,
-    theirs: &'t Manifest,
+    base: &'t FileManifest,
+    ours: &'t FileManifest,
+    theirs: &'t FileManifest,
 }
 
-impl CopyMerge<'_> {
+impl WorkspaceCopyMerge<'_> {
     /// Applies the changes of the copy, and returns the files that could not be merged.
     fn apply_copy_changes(&self) -> Result<Vec<MergeConflict>, String> {
         let mut conflicts: Vec<MergeConflict> = Vec::new();
@@ -179,7 +191,7 @@ impl CopyMerge<'_> {
         Ok(conflicts)
     }
 
-    fn take_theirs(&self, path: &str, theirs: Option<&ManifestEntry>) -> Result<Result<(), MergeConflict>, String> {
+    fn take_theirs(&self, path: &str, theirs: Option<&FileManifestEntry>) -> Result<Result<(), MergeConflict>, String> {
         let at = WorkspacePath::parse(path)?;
         let failed = |error: std::io::Error| format!("`{path}` cannot be merged: {error}");
         match theirs {
@@ -204,7 +216,8 @@ impl CopyMerge<'_> {
                 false => conflict("it was changed in the workspace and deleted in the copy", None),
             };
         };
-        let read = |root: &ConfinedFolder, entry: &ManifestEntry| root.read_entry(path, entry.mode).unwrap_or_default();
+        let read =
+            |root: &ConfinedFolder, entry: &FileManifestEntry| root.read_entry(path, entry.mode).unwrap_or_default();
         let base = match self.base.files.get(path) {
             Some(entry) => self.state.load_file(&entry.digest)?.unwrap_or_default(),
             None => Vec::new(),
@@ -232,7 +245,7 @@ impl CopyMerge<'_> {
     }
 }
 
-fn is_same_entry(a: Option<&ManifestEntry>, b: Option<&ManifestEntry>) -> bool {
+fn is_same_entry(a: Option<&FileManifestEntry>, b: Option<&FileManifestEntry>) -> bool {
     match (a, b) {
         (None, None) => true,
         (Some(a), Some(b)) => a.digest == b.digest && a.mode == b.mode,

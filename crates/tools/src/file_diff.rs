@@ -8,7 +8,7 @@ use crate::limits::{DIFF_ARTIFACTS_MAX, DIFF_BYTES_MAX, DIFF_INPUT_BYTES_MAX};
 
 /// A change of one file with both contents, if they are known.
 #[derive(Debug, Clone)]
-pub(crate) struct ContentChange {
+pub(crate) struct FileContentChange {
     pub path: String,
     pub before: Option<Vec<u8>>,
     pub after: Option<Vec<u8>>,
@@ -16,20 +16,20 @@ pub(crate) struct ContentChange {
 
 /// A change as a result reports it, and its unified diff.
 #[derive(Debug, Clone)]
-pub(crate) struct DiffedChange {
+pub(crate) struct DiffedFileChange {
     pub change: FileChange,
     pub diff: String,
 }
 
 /// Compares both contents line by line.
-pub(crate) fn diff_change(change: &ContentChange) -> DiffedChange {
-    let ContentChange { path, before, after } = change;
+pub(crate) fn diff_change(change: &FileContentChange) -> DiffedFileChange {
+    let FileContentChange { path, before, after } = change;
     let kind = match (before, after) {
         (None, _) => FileChangeKind::Created,
         (_, None) => FileChangeKind::Deleted,
         (Some(_), Some(_)) => FileChangeKind::Modified,
     };
-    let unchanged = |note: &str| DiffedChange {
+    let unchanged = |note: &str| DiffedFileChange {
         change: FileChange { path: path.clone(), kind, lines_added: 0, lines_removed: 0 },
         diff: format!("--- {path}\n+++ {path}\n({note})\n"),
     };
@@ -55,11 +55,11 @@ pub(crate) fn diff_change(change: &ContentChange) -> DiffedChange {
     }
     let mut diff = patch.to_string();
     cut_text(&mut diff, DIFF_BYTES_MAX);
-    DiffedChange { change: FileChange { path: path.clone(), kind, lines_added, lines_removed }, diff }
+    DiffedFileChange { change: FileChange { path: path.clone(), kind, lines_added, lines_removed }, diff }
 }
 
 /// Returns one artifact for each change; the last one combines all that are too many.
-pub(crate) fn diff_artifacts(changes: &[DiffedChange]) -> Vec<ToolArtifact> {
+pub(crate) fn diff_artifacts(changes: &[DiffedFileChange]) -> Vec<ToolArtifact> {
     let artifact = |name: String, text: String| ToolArtifact {
         kind: ToolArtifactKind::Diff,
         name,

@@ -7,7 +7,7 @@ use std::io;
 
 use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::{
-    DeleteFileArguments, EditFileArguments, FileChanges, MoveFileArguments, ReadFileArguments, ReadFileResult,
+    DeleteFileArguments, EditFileArguments, FileChangesResult, MoveFileArguments, ReadFileArguments, ReadFileResult,
     WriteFileArguments,
 };
 use serde::Serialize;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::confined_folder::is_missing;
 use crate::content::{FileContent, digest_of_bytes};
 use crate::exact_edit::replace_exactly;
-use crate::file_diff::{ContentChange, describe_change, diff_artifacts, diff_change};
+use crate::file_diff::{FileContentChange, describe_change, diff_artifacts, diff_change};
 use crate::limits::{FILE_BYTES_MAX, READ_LINE_BYTES_MAX, READ_TEXT_BYTES_MAX};
 use crate::state::{FileReaderKey, WorkspaceStateDatabase};
 use crate::workspace::OpenWorkspace;
@@ -128,7 +128,7 @@ impl FileTools<'_> {
             self.workspace.root.remove(&path).map_err(|error| file_error_message("deleted", &path, &error))?;
             self.state.set_last_read(&self.reader, path.as_str(), None)?;
             let before = before.map(|content| content.0).unwrap_or_default();
-            Ok(changes_result(&[ContentChange { path: path.to_string(), before: Some(before), after: None }]))
+            Ok(changes_result(&[FileContentChange { path: path.to_string(), before: Some(before), after: None }]))
         })
     }
 
@@ -145,8 +145,8 @@ impl FileTools<'_> {
             self.state.set_last_read(&self.reader, to.as_str(), known.as_deref())?;
             self.state.set_last_read(&self.reader, from.as_str(), None)?;
             Ok(changes_result(&[
-                ContentChange { path: from.to_string(), before: Some(content.0.clone()), after: None },
-                ContentChange { path: to.to_string(), before: None, after: Some(content.0) },
+                FileContentChange { path: from.to_string(), before: Some(content.0.clone()), after: None },
+                FileContentChange { path: to.to_string(), before: None, after: Some(content.0) },
             ]))
         })
     }
@@ -164,13 +164,13 @@ impl FileTools<'_> {
         let digest = digest_of_bytes(&after);
         if before.as_ref() == Some(&after) {
             self.state.set_last_read(&self.reader, path.as_str(), Some(&digest))?;
-            return Ok(result_with_value(format!("`{path}` already has this content"), &FileChanges::default()));
+            return Ok(result_with_value(format!("`{path}` already has this content"), &FileChangesResult::default()));
         }
         self.workspace.root.write(path, &after, None).map_err(|error| file_error_message("written", path, &error))?;
         if record == ReadStateUpdate::Update {
             self.state.set_last_read(&self.reader, path.as_str(), Some(&digest))?;
         }
-        Ok(changes_result(&[ContentChange { path: path.to_string(), before, after: Some(after) }]))
+        Ok(changes_result(&[FileContentChange { path: path.to_string(), before, after: Some(after) }]))
     }
 
     /// Refuses a change of a content that the agent has not read.
@@ -213,10 +213,10 @@ enum ReadStateUpdate {
 }
 
 /// Returns a result that describes the changes, with their diffs as artifacts.
-pub(crate) fn changes_result(changes: &[ContentChange]) -> ToolResult {
+pub(crate) fn changes_result(changes: &[FileContentChange]) -> ToolResult {
     let diffed: Vec<_> = changes.iter().map(diff_change).collect();
     let lines: Vec<String> = diffed.iter().map(|diffed| describe_change(&diffed.change)).collect();
-    let changes = FileChanges { changes: diffed.iter().map(|diffed| diffed.change.clone()).collect() };
+    let changes = FileChangesResult { changes: diffed.iter().map(|diffed| diffed.change.clone()).collect() };
     ToolResult { artifacts: diff_artifacts(&diffed), ..result_with_value(lines.join("\n"), &changes) }
 }
 

@@ -6,7 +6,7 @@ use grep_searcher::sinks::Lossy;
 use grep_searcher::{BinaryDetection, SearcherBuilder};
 use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::{
-    FileListing, FileSearchMatch, ListFilesArguments, SearchFilesArguments, SearchFilesResult, WorkspaceFile,
+    FileListing, FileSearchMatch, ListFilesArguments, ListedWorkspaceFile, SearchFilesArguments, SearchFilesResult,
 };
 
 use crate::confined_folder::{FileMode, read_regular_file};
@@ -38,7 +38,7 @@ pub(crate) fn list_files(workspace: &OpenWorkspace, arguments: &ListFilesArgumen
 pub(crate) fn file_listing(found: &[FoundFile]) -> FileListing {
     let files = found.iter().take(LISTED_FILES_MAX);
     FileListing {
-        files: files.map(|file| WorkspaceFile { path: file.path.clone(), bytes: file.bytes }).collect(),
+        files: files.map(|file| ListedWorkspaceFile { path: file.path.clone(), bytes: file.bytes }).collect(),
         files_total: found.len() as u64,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
-use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryResult, RepositoryTool};
+use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolRequest, RepositoryToolResult};
 use segue_flows::workspace_tools::{
     ChecksResult, CommandEnd, CommandRun, RunChecksArguments, RunCommandArguments, RunCommandResult, WorkspaceStatus,
     WorkspaceStatusArguments, WorkspaceTool, WorkspaceToolRequest,
@@ -15,18 +15,18 @@ use segue_flows::workspace_tools::{
 use tokio::time::Instant;
 
 use crate::checkpoint::{
-    Checkpoint, UnstoredContentSource, create_checkpoint, describe_changes, diff_checkpoint, diff_manifests,
+    Checkpoint, UnstoredFileContentSource, create_checkpoint, describe_changes, diff_checkpoint, diff_manifests,
     listed_changes, restore_checkpoint, save_checkpoint,
 };
 use crate::command::{CommandLimits, CommandRunner, SupervisorProgram};
 use crate::command_line::CommandLine;
 use crate::copies::{create_copy, merge_copy, open_agent_copy, remove_copy};
-use crate::file_diff::{DiffedChange, diff_artifacts};
+use crate::file_diff::{DiffedFileChange, diff_artifacts};
 use crate::file_tools::{FileTools, result_with_value};
 use crate::find_tools::{file_listing, list_files, search_files};
 use crate::git::{TeamRepository, agent_worktree, build_test_result, repository_for, run_repository_tool};
 use crate::limits::{AGENTS_MD_BYTES_MAX, CHECK_TAIL_BYTES_MAX, CHECKS_MAX, COMMAND_TAIL_BYTES_MAX};
-use crate::scan::{FoundFile, Manifest, scan_manifest};
+use crate::scan::{FileManifest, FoundFile, scan_manifest};
 use crate::state::{FileReaderKey, WorkspaceStateDatabase};
 use crate::workspace::{OpenWorkspace, WorkspaceRegistry};
 use crate::workspace_path::WorkspacePath;
@@ -134,7 +134,7 @@ impl WorkspaceToolHost {
         if invocation.opened.requested_by.is_some() {
             return Err(format!("`{}` is not available to models", tool.name()));
         }
-        let request: RepositoryRequest = serde_json::from_value(invocation.opened.arguments.clone())
+        let request: RepositoryToolRequest = serde_json::from_value(invocation.opened.arguments.clone())
             .map_err(|error| format!("the arguments of `{}` are wrong: {error}", tool.name()))?;
         let agent = invocation.opened.agent.as_ref().map(|agent| agent.as_str().to_owned());
         let run = WorkspaceToolRun::open(&self.inner, invocation, context).await?;
@@ -224,7 +224,7 @@ impl WorkspaceToolRun {
     async fn run_story_checks(
         mut self,
         repository: &TeamRepository,
-        request: &RepositoryRequest,
+        request: &RepositoryToolRequest,
     ) -> Result<ToolResult, String> {
         let commit = request.commit.clone().unwrap_or_default();
         let (repository, story, wanted) = (repository.clone(), request.story.clone(), commit.clone());
@@ -237,7 +237,11 @@ impl WorkspaceToolRun {
     }
 
     /// Prepares the worktree of a story with the workspace's own commands, once for each work item.
-    async fn set_up_story(mut self, repository: &TeamRepository, request: &RepositoryRequest) -> Result<(), String> {
+    async fn set_up_story(
+        mut self,
+        repository: &TeamRepository,
+        request: &RepositoryToolRequest,
+    ) -> Result<(), String> {
         let (of_story, of_request) = (repository.clone(), request.clone());
         if self.workspace.config.set_up.is_empty()
             || self.run_on_blocking_thread(move |_| Ok(of_story.is_set_up(&of_request))).await?
@@ -269,11 +273,11 @@ impl WorkspaceToolRun {
     async fn run_base_checks(
         mut self,
         repository: &TeamRepository,
-        request: &RepositoryRequest,
+        request: &RepositoryToolRequest,
         inspected: ToolResult,
     ) -> Result<ToolResult, String> {
         let value = inspected.value.clone().unwrap_or_default();
-        let mut result: RepositoryResult = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        let mut result: RepositoryToolResult = serde_json::from_value(value).map_err(|error| error.to_string())?;
         let (of_base, base) = (repository.clone(), result.base.clone());
         let Some(folder) = self.run_on_blocking_thread(move |_| of_base.add_base_worktree(&base)).await? else {
             return Ok(inspected);
@@ -327,7 +331,7 @@ impl WorkspaceToolRun {
             None => Vec::new(),
             Some(since) => {
                 let from = self.state().load_checkpoint(name, since)?;
-                diff_manifests(self.state(), &from, &manifest, UnstoredContentSource::In(root))?
+                diff_manifests(self.state(), &from, &manifest, UnstoredFileContentSource::In(root))?
             }
         };
         let found: Vec<FoundFile> = manifest
@@ -464,10 +468,10 @@ impl WorkspaceToolRun {
     }
 
     /// Compares a checkpoint with the current content.
-    async fn compare_with(&self, before: Checkpoint) -> Result<(Manifest, Vec<DiffedChange>), String> {
+    async fn compare_with(&self, before: Checkpoint) -> Result<(FileManifest, Vec<DiffedFileChange>), String> {
         self.run_on_blocking_thread(move |run| {
             let after = scan_manifest(&run.workspace.root)?;
-            let current = UnstoredContentSource::In(&run.workspace.root);
+            let current = UnstoredFileContentSource::In(&run.workspace.root);
             let diffed = diff_manifests(run.state(), &before.manifest, &after, current)?;
             Ok((after, diffed))
         })

@@ -35,23 +35,23 @@ pub(crate) struct FoundFile {
 
 /// The files of a workspace at one time, by path.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Manifest {
-    pub files: BTreeMap<String, ManifestEntry>,
+pub(crate) struct FileManifest {
+    pub files: BTreeMap<String, FileManifestEntry>,
 }
 
 /// A file in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ManifestEntry {
+pub(crate) struct FileManifestEntry {
     pub digest: String,
     pub bytes: u64,
     pub mode: FileMode,
 }
 
-impl Manifest {
+impl FileManifest {
     /// Returns the digest of all paths, modes and contents.
     pub(crate) fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
-        for (path, ManifestEntry { digest, mode, .. }) in &self.files {
+        for (path, FileManifestEntry { digest, mode, .. }) in &self.files {
             hasher.update(format!("{path}\0{mode:?}\0{digest}\n").as_bytes());
         }
         short_hex(&hasher.finalize())
@@ -86,23 +86,23 @@ impl Manifest {
 pub(crate) fn find_files(root: &ConfinedFolder) -> Result<Vec<FoundFile>, String> {
     let mut scan = FileScan { files: Vec::new(), rules: Vec::new(), bytes: 0 };
     scan.visit(root.dir(), "").map_err(|error| match error {
-        ScanError::Io(error) => format!("the workspace cannot be read: {error}"),
-        ScanError::Limit(message) => message,
+        FileScanError::Io(error) => format!("the workspace cannot be read: {error}"),
+        FileScanError::Limit(message) => message,
     })?;
     scan.files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(scan.files)
 }
 
 /// Finds all files of a workspace with their digests.
-pub(crate) fn scan_manifest(root: &ConfinedFolder) -> Result<Manifest, String> {
-    let mut manifest = Manifest::default();
+pub(crate) fn scan_manifest(root: &ConfinedFolder) -> Result<FileManifest, String> {
+    let mut manifest = FileManifest::default();
     for file in find_files(root)? {
         let digest = match digest_of_file(root, &file) {
             Ok(digest) => digest,
             // It was deleted or replaced since it was found.
             Err(_) => continue,
         };
-        manifest.files.insert(file.path, ManifestEntry { digest, bytes: file.bytes, mode: file.mode });
+        manifest.files.insert(file.path, FileManifestEntry { digest, bytes: file.bytes, mode: file.mode });
     }
     Ok(manifest)
 }
@@ -116,7 +116,7 @@ fn digest_of_file(root: &ConfinedFolder, file: &FoundFile) -> io::Result<String>
     Ok(short_hex(&hasher.finalize()))
 }
 
-enum ScanError {
+enum FileScanError {
     Io(io::Error),
     Limit(String),
 }
@@ -129,9 +129,9 @@ struct FileScan {
 }
 
 impl FileScan {
-    fn visit(&mut self, folder: &Dir, path: &str) -> Result<(), ScanError> {
+    fn visit(&mut self, folder: &Dir, path: &str) -> Result<(), FileScanError> {
         if self.rules.len() > FOLDER_DEPTH_MAX {
-            return Err(ScanError::Limit(format!(
+            return Err(FileScanError::Limit(format!(
                 "`{path}` is nested too deeply; the limit is {FOLDER_DEPTH_MAX} folders"
             )));
         }
@@ -139,7 +139,7 @@ impl FileScan {
             return Ok(());
         }
         self.rules.push(read_ignore_rules(folder, path));
-        for entry in folder.entries().map_err(ScanError::Io)? {
+        for entry in folder.entries().map_err(FileScanError::Io)? {
             // An entry that vanished or cannot be examined is not a file of the workspace.
             let Ok(entry) = entry else { continue };
             let Ok(name) = entry.file_name().into_string() else { continue };
@@ -169,16 +169,18 @@ impl FileScan {
         Ok(())
     }
 
-    fn add_file(&mut self, file: FoundFile) -> Result<(), ScanError> {
+    fn add_file(&mut self, file: FoundFile) -> Result<(), FileScanError> {
         self.bytes = self.bytes.saturating_add(file.bytes);
         self.files.push(file);
         let hint = "exclude what can be rebuilt in `.gitignore`";
         if self.files.len() > WORKSPACE_FILES_MAX {
-            return Err(ScanError::Limit(format!("the workspace has more than {WORKSPACE_FILES_MAX} files; {hint}")));
+            return Err(FileScanError::Limit(format!(
+                "the workspace has more than {WORKSPACE_FILES_MAX} files; {hint}"
+            )));
         }
         if self.bytes > WORKSPACE_BYTES_MAX {
             let most = WORKSPACE_BYTES_MAX / 1024 / 1024;
-            return Err(ScanError::Limit(format!("the files of the workspace have more than {most} MB; {hint}")));
+            return Err(FileScanError::Limit(format!("the files of the workspace have more than {most} MB; {hint}")));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::limits::{
     CHECKPOINT_BYTES_MAX, CHECKPOINTS_KEPT_MIN, CHECKPOINTS_MAX, COPIES_MAX, DATABASE_BUSY_MS_MAX,
     SESSIONS_REMEMBERED_MAX,
 };
-use crate::scan::Manifest;
+use crate::scan::FileManifest;
 
 /// The database.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct FileReaderKey {
 
 /// An isolated copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CopyRecord {
+pub(crate) struct WorkspaceCopyRecord {
     pub name: String,
     /// The checkpoint of the content that was copied.
     pub base: String,
@@ -170,7 +170,7 @@ impl WorkspaceStateDatabase {
         &self,
         workspace: &str,
         label: &str,
-        manifest: &Manifest,
+        manifest: &FileManifest,
         new_files: &[(String, Vec<u8>)],
     ) -> Result<String, String> {
         let id = manifest.digest();
@@ -192,7 +192,7 @@ impl WorkspaceStateDatabase {
         Ok(id)
     }
 
-    pub(crate) fn load_checkpoint(&self, workspace: &str, id: &str) -> Result<Manifest, String> {
+    pub(crate) fn load_checkpoint(&self, workspace: &str, id: &str) -> Result<FileManifest, String> {
         let text: Option<String> = self
             .lock()
             .query_row("SELECT manifest FROM checkpoints WHERE workspace = ?1 AND id = ?2", [workspace, id], |row| {
@@ -209,7 +209,7 @@ impl WorkspaceStateDatabase {
     }
 
     /// Records a copy, unless there are too many.
-    pub(crate) fn add_copy(&self, workspace: &str, owner: &str, copy: &CopyRecord) -> Result<(), String> {
+    pub(crate) fn add_copy(&self, workspace: &str, owner: &str, copy: &WorkspaceCopyRecord) -> Result<(), String> {
         let count = self.with_transaction(|transaction| {
             let count: usize =
                 transaction
@@ -229,12 +229,17 @@ impl WorkspaceStateDatabase {
     }
 
     /// Returns a copy that belongs to this owner.
-    pub(crate) fn find_copy(&self, workspace: &str, owner: &str, name: &str) -> Result<Option<CopyRecord>, String> {
+    pub(crate) fn find_copy(
+        &self,
+        workspace: &str,
+        owner: &str,
+        name: &str,
+    ) -> Result<Option<WorkspaceCopyRecord>, String> {
         self.lock()
             .query_row(
                 "SELECT name, base FROM copies WHERE workspace = ?1 AND owner = ?2 AND name = ?3",
                 [workspace, owner, name],
-                |row| Ok(CopyRecord { name: row.get(0)?, base: row.get(1)? }),
+                |row| Ok(WorkspaceCopyRecord { name: row.get(0)?, base: row.get(1)? }),
             )
             .optional()
             .map_err(|error| state_error(&error))
@@ -294,7 +299,7 @@ fn drop_unused_files(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let mut manifests = transaction.prepare("SELECT manifest FROM checkpoints")?;
     let mut rows = manifests.query([])?;
     while let Some(row) = rows.next()? {
-        let manifest: Manifest = serde_json::from_str(&row.get::<_, String>(0)?).unwrap_or_default();
+        let manifest: FileManifest = serde_json::from_str(&row.get::<_, String>(0)?).unwrap_or_default();
         used.extend(manifest.files.into_values().map(|file| file.digest));
     }
     let mut stored = transaction.prepare("SELECT digest FROM files")?;
@@ -318,11 +323,11 @@ fn now_ms() -> i64 {
 mod tests {
     use super::*;
     use crate::confined_folder::FileMode;
-    use crate::scan::ManifestEntry;
+    use crate::scan::FileManifestEntry;
 
-    fn manifest(name: &str) -> Manifest {
-        let entry = ManifestEntry { digest: name.to_owned(), bytes: 1, mode: FileMode::Plain };
-        Manifest { files: [(name.to_owned(), entry)].into() }
+    fn manifest(name: &str) -> FileManifest {
+        let entry = FileManifestEntry { digest: name.to_owned(), bytes: 1, mode: FileMode::Plain };
+        FileManifest { files: [(name.to_owned(), entry)].into() }
     }
 
     #[test]
@@ -349,7 +354,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let state = WorkspaceStateDatabase::open(folder.path()).expect("the state opens");
         let base = state.save_checkpoint("w", "", &manifest("base"), &[("base".into(), vec![1])]).expect("saved");
-        state.add_copy("w", "", &CopyRecord { name: "c".into(), base: base.clone() }).expect("added");
+        state.add_copy("w", "", &WorkspaceCopyRecord { name: "c".into(), base: base.clone() }).expect("added");
         let first = state.save_checkpoint("w", "", &manifest("first"), &[("first".into(), vec![1])]).expect("saved");
         state.lock().execute("UPDATE checkpoints SET used_at = 0", []).expect("aged");
         for n in 0..CHECKPOINTS_MAX {

@@ -3,7 +3,7 @@
 //!
 //! The program starts itself as a supervisor. The supervisor reads one line of JSON from its input, the [`SupervisedCommand`], and after
 //! it heartbeats: single bytes. The end of the input or a missing heartbeat ends the command. The command writes to the output of the
-//! supervisor. Its last act is to write a [`CommandExitReport`] to its error output.
+//! supervisor. Its last act is to write a [`CommandExitStatus`] to its error output.
 //!
 //! The command is started by a third process, the launcher, which confines itself and then becomes the command.
 
@@ -49,7 +49,7 @@ pub(crate) struct SupervisedCommand {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CommandExitReport {
+pub(crate) struct CommandExitStatus {
     pub reason: CommandEndReason,
     /// The exit code of the command, if it ended by itself.
     pub exit_code: Option<i32>,
@@ -87,7 +87,7 @@ pub fn run_if_supervisor(mut arguments: impl Iterator<Item = std::ffi::OsString>
     })
 }
 
-enum SupervisorInputEvent {
+enum SupervisorEvent {
     Heartbeat,
     StopRequested,
     ProgramGone,
@@ -121,18 +121,18 @@ fn supervise_command() -> ExitCode {
     // A process that forks at the right moment is found by the next round.
     while Instant::now() < deadline {
         match events.recv_timeout(Duration::from_millis(20)) {
-            Ok(SupervisorInputEvent::NoChildrenLeft) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok(SupervisorEvent::NoChildrenLeft) | Err(RecvTimeoutError::Disconnected) => break,
             Ok(_) | Err(RecvTimeoutError::Timeout) => kill_descendants(main),
         }
     }
     write_report(&finished)
 }
 
-fn not_started_report() -> CommandExitReport {
-    CommandExitReport { reason: CommandEndReason::NotStarted, exit_code: None, signal: None }
+fn not_started_report() -> CommandExitStatus {
+    CommandExitStatus { reason: CommandEndReason::NotStarted, exit_code: None, signal: None }
 }
 
-fn write_report(finished: &CommandExitReport) -> ExitCode {
+fn write_report(finished: &CommandExitStatus) -> ExitCode {
     // If nobody reads the report, the program is gone, and nobody needs it.
     let _ = writeln!(std::io::stderr(), "{}", serde_json::to_string(finished).unwrap_or_default());
     ExitCode::SUCCESS
@@ -161,15 +161,15 @@ pub(crate) fn own_program() -> PathBuf {
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
 }
 
-fn forward_program_input(mut input: impl Read, events: &mpsc::Sender<SupervisorInputEvent>) {
+fn forward_program_input(mut input: impl Read, events: &mpsc::Sender<SupervisorEvent>) {
     let mut buffer = [0; 64];
     loop {
         let event = match input.read(&mut buffer) {
-            Ok(0) | Err(_) => SupervisorInputEvent::ProgramGone,
-            Ok(count) if buffer[..count].contains(&STOP_BYTE) => SupervisorInputEvent::StopRequested,
-            Ok(_) => SupervisorInputEvent::Heartbeat,
+            Ok(0) | Err(_) => SupervisorEvent::ProgramGone,
+            Ok(count) if buffer[..count].contains(&STOP_BYTE) => SupervisorEvent::StopRequested,
+            Ok(_) => SupervisorEvent::Heartbeat,
         };
-        let is_last = matches!(event, SupervisorInputEvent::ProgramGone);
+        let is_last = matches!(event, SupervisorEvent::ProgramGone);
         if events.send(event).is_err() || is_last {
             return;
         }
@@ -177,14 +177,14 @@ fn forward_program_input(mut input: impl Read, events: &mpsc::Sender<SupervisorI
 }
 
 /// Reaps all children, until there are none.
-fn forward_child_exits(events: &mpsc::Sender<SupervisorInputEvent>) {
+fn forward_child_exits(events: &mpsc::Sender<SupervisorEvent>) {
     loop {
         let event = match rustix::process::wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) => SupervisorInputEvent::ChildEnded(pid, status),
+            Ok(Some((pid, status))) => SupervisorEvent::ChildEnded(pid, status),
             Ok(None) | Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => SupervisorInputEvent::NoChildrenLeft,
+            Err(_) => SupervisorEvent::NoChildrenLeft,
         };
-        let is_last = matches!(event, SupervisorInputEvent::NoChildrenLeft);
+        let is_last = matches!(event, SupervisorEvent::NoChildrenLeft);
         if events.send(event).is_err() || is_last {
             return;
         }
@@ -195,8 +195,8 @@ fn forward_child_exits(events: &mpsc::Sender<SupervisorInputEvent>) {
 fn wait_for_command(
     command: &SupervisedCommand,
     main: Pid,
-    events: &mpsc::Receiver<SupervisorInputEvent>,
-) -> CommandExitReport {
+    events: &mpsc::Receiver<SupervisorEvent>,
+) -> CommandExitStatus {
     let silence = Duration::from_millis(command.silence_ms_max);
     let mut reason = CommandEndReason::Ended;
     let mut last_heartbeat = Instant::now();
@@ -205,33 +205,33 @@ fn wait_for_command(
         let next = deadline.min(last_heartbeat + silence);
         let event = events.recv_timeout(next.saturating_duration_since(Instant::now()));
         match event {
-            Ok(SupervisorInputEvent::ChildEnded(pid, status)) if pid == main => {
-                return CommandExitReport {
+            Ok(SupervisorEvent::ChildEnded(pid, status)) if pid == main => {
+                return CommandExitStatus {
                     reason,
                     exit_code: status.exit_status(),
                     signal: status.terminating_signal(),
                 };
             }
-            Ok(SupervisorInputEvent::ChildEnded(..)) => {}
-            Ok(SupervisorInputEvent::Heartbeat) => last_heartbeat = Instant::now(),
-            Ok(SupervisorInputEvent::StopRequested) if reason == CommandEndReason::Ended => {
+            Ok(SupervisorEvent::ChildEnded(..)) => {}
+            Ok(SupervisorEvent::Heartbeat) => last_heartbeat = Instant::now(),
+            Ok(SupervisorEvent::StopRequested) if reason == CommandEndReason::Ended => {
                 reason = CommandEndReason::Requested;
                 deadline = terminate_process_group(main);
             }
-            Ok(SupervisorInputEvent::StopRequested) => {}
-            Ok(SupervisorInputEvent::ProgramGone | SupervisorInputEvent::NoChildrenLeft)
+            Ok(SupervisorEvent::StopRequested) => {}
+            Ok(SupervisorEvent::ProgramGone | SupervisorEvent::NoChildrenLeft)
             | Err(RecvTimeoutError::Disconnected) => {
-                return CommandExitReport { reason: CommandEndReason::Abandoned, exit_code: None, signal: None };
+                return CommandExitStatus { reason: CommandEndReason::Abandoned, exit_code: None, signal: None };
             }
             Err(RecvTimeoutError::Timeout) if last_heartbeat.elapsed() >= silence => {
-                return CommandExitReport { reason: CommandEndReason::Abandoned, exit_code: None, signal: None };
+                return CommandExitStatus { reason: CommandEndReason::Abandoned, exit_code: None, signal: None };
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
             Err(RecvTimeoutError::Timeout) if reason == CommandEndReason::Ended => {
                 reason = CommandEndReason::TimedOut;
                 deadline = terminate_process_group(main);
             }
-            Err(RecvTimeoutError::Timeout) => return CommandExitReport { reason, exit_code: None, signal: None },
+            Err(RecvTimeoutError::Timeout) => return CommandExitStatus { reason, exit_code: None, signal: None },
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use segue_core::ids::SessionId;
-use segue_server::{HttpServer, ServerOptions};
+use segue_server::{BoundHttpServer, ServerOptions};
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -39,7 +39,7 @@ impl BenchServer {
         options.limits.requests_per_minute_max = u32::MAX;
         options.limits.streams_max = UNLIMITED;
         options.limits.turns_max = UNLIMITED;
-        let server = HttpServer::bind(bench_engine.engine.clone(), options).await?;
+        let server = BoundHttpServer::bind(bench_engine.engine.clone(), options).await?;
         let url = format!("http://127.0.0.1:{}", server.local_address().port());
         let (stop, stop_receiver) = oneshot::channel();
         let done = tokio::spawn(server.run(async move {
@@ -89,7 +89,7 @@ pub(crate) async fn measure_http_turns(measurement: &MeasurementSpec) -> Result<
     for _ in 0..WARM_UP_TURNS {
         BenchServer::run_http_turn(&server.client, &server.url, "warm").await?;
     }
-    let (mut http_stats, mut in_process_stats) = (HttpTurnStats::default(), HttpTurnStats::default());
+    let (mut http_stats, mut in_process_stats) = (TurnRatesAndTimes::default(), TurnRatesAndTimes::default());
     for repetition in 0..measurement.repetitions {
         http_stats.add_run(run_turns_over_http(measurement, &server, repetition).await?);
         in_process_stats.add_run(run_turns_in_process(measurement, &server.engine, repetition).await?);
@@ -110,12 +110,12 @@ pub(crate) async fn measure_http_turns(measurement: &MeasurementSpec) -> Result<
 }
 
 #[derive(Default)]
-struct HttpTurnStats {
+struct TurnRatesAndTimes {
     rates: Vec<f64>,
     times: Vec<f64>,
 }
 
-impl HttpTurnStats {
+impl TurnRatesAndTimes {
     fn add_run(&mut self, (seconds, times): (f64, Vec<f64>)) {
         self.rates.push(times.len() as f64 / seconds);
         self.times.extend(times);

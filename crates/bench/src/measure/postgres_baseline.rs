@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
 
-use crate::bench_engine::BenchPostgres;
+use crate::bench_engine::BenchPostgresDatabase;
 
 const INSERT_ROWS_SQL: &str =
     "INSERT INTO raw_rows (session, seq, body) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])";
@@ -35,7 +35,7 @@ type PendingRows = Arc<Mutex<mpsc::UnboundedReceiver<BaselinePendingRow>>>;
 
 impl PostgresBaseline {
     /// Creates the table in the database.
-    pub(crate) async fn create(postgres: &BenchPostgres) -> Result<Self> {
+    pub(crate) async fn create(postgres: &BenchPostgresDatabase) -> Result<Self> {
         let url = postgres.url();
         let client = connect(&url).await?;
         let table = "CREATE TABLE raw_rows (

@@ -14,7 +14,7 @@ use super::concurrent_sessions::{
 use super::memory::create_idle_sessions;
 use super::postgres_baseline::PostgresBaseline;
 use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
-use crate::bench_engine::{BenchEngine, BenchPostgres, FirstOrLaterTurn};
+use crate::bench_engine::{BenchEngine, BenchPostgresDatabase, FirstOrLaterTurn};
 use crate::machine::{cpu_ms, rss_mb};
 use crate::stats::{median, min_and_max, round_significant};
 
@@ -74,7 +74,7 @@ async fn count_commit_groups(engine: &BenchEngine) -> Result<f64> {
 async fn measure_commit_bytes(
     measurement: &MeasurementSpec,
     concurrent: &mut ConcurrentSessionsBench<'_>,
-    postgres: &BenchPostgres,
+    postgres: &BenchPostgresDatabase,
 ) -> Result<usize> {
     let commits = postgres.query_number(COMMITS_SQL)?;
     concurrent.run_turns(WARM_UP_TURNS).await?;
@@ -166,7 +166,7 @@ pub(crate) async fn measure_idle_cost(measurement: &MeasurementSpec) -> Result<V
     Ok(vec![measurement.metric_row("idlecost", fields)])
 }
 
-async fn observe_idle_node(engine: &BenchEngine, postgres: &BenchPostgres, name: &str) -> Result<IdleCost> {
+async fn observe_idle_node(engine: &BenchEngine, postgres: &BenchPostgresDatabase, name: &str) -> Result<IdleCost> {
     const TRANSACTIONS_SQL: &str =
         "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
     super::memory::wait_until_quiet().await;

@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use super::{CallThread, ContextLayer, FragmentSource, PreviousPromptComparison};
+use super::{CallThread, ContextKind, FragmentSource, PreviousPromptComparison};
 use crate::event::CallOpened;
-use crate::scope::{ChangedThreadReuseCondition, Scope, ThreadOpenReason};
+use crate::scope::{Scope, ThreadOpenReason, ThreadReuseMismatch};
 
 impl CallOpened {
     /// Explains in one sentence why the call uses its thread. `scope` is the scope of its role, if known.
@@ -31,13 +31,13 @@ impl CallOpened {
     }
 }
 
-fn describe_changed_conditions(parts: &[ChangedThreadReuseCondition]) -> String {
+fn describe_changed_conditions(parts: &[ThreadReuseMismatch]) -> String {
     let changes = parts.iter().map(|part| match part {
-        ChangedThreadReuseCondition::Turn => "a new turn started",
-        ChangedThreadReuseCondition::Phase => "a new phase was entered",
-        ChangedThreadReuseCondition::Model => "the model changed",
-        ChangedThreadReuseCondition::WorkItem => "the work item changed",
-        ChangedThreadReuseCondition::Reset => "the thread was reset",
+        ThreadReuseMismatch::Turn => "a new turn started",
+        ThreadReuseMismatch::Phase => "a new phase was entered",
+        ThreadReuseMismatch::Model => "the model changed",
+        ThreadReuseMismatch::WorkItem => "the work item changed",
+        ThreadReuseMismatch::Reset => "the thread was reset",
     });
     changes.collect::<Vec<_>>().join(" and ")
 }
@@ -70,7 +70,7 @@ fn format_thousands(number: u32) -> String {
     out
 }
 
-impl fmt::Display for ContextLayer {
+impl fmt::Display for ContextKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Instruction => "instruction",

@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-use super::ImmediateOrDeferredEffects;
+use super::EffectDispatchMode;
 use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, ImageRef, TextRef};
 use crate::context::compact::ThreadSpace;
 use crate::context::{
-    CallAnswerStatus, CallThread, ContextLayer, FragmentFitResult, FragmentReceipt, FragmentRetention, FragmentSource,
+    CallAnswerStatus, CallThread, ContextKind, FragmentFitResult, FragmentReceipt, FragmentRetention, FragmentSource,
     FragmentSpec, PromptComparisonData, PromptReceipt, RenderedFragment, ThreadHistorySize, compare_prefix,
     fit_to_budget,
 };
-use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision, ToolOffer};
+use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision, ToolOfferPolicy};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName};
 use crate::limits::{DEFERRED_CALLS_MAX, DETACHED_REPLY_TOKENS_MAX, WINDOW_RESERVE_TOKENS};
@@ -25,7 +25,7 @@ use crate::thread::{MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessage, estimate_ima
 
 /// What a call is for, beyond the flow's request.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct EngineCallPurpose<'f> {
+pub(super) struct CallContinuationOrCompaction<'f> {
     /// The call whose tool results it continues.
     pub continues: Option<CallId>,
     /// The thread that it summarizes, and the messages to fold.
@@ -34,7 +34,7 @@ pub(super) struct EngineCallPurpose<'f> {
     pub compaction_attempts: u32,
 }
 
-impl EngineCallPurpose<'_> {
+impl CallContinuationOrCompaction<'_> {
     fn from_deferred(wait: &CallQueuedOnThread) -> Self {
         Self { continues: wait.continues, compacts: None, compaction_attempts: wait.compactions }
     }
@@ -65,7 +65,7 @@ impl<'a> DecisionDraft<'a> {
     pub(crate) fn open_or_defer_call(
         &mut self,
         request: CallRequest,
-        purpose: EngineCallPurpose<'_>,
+        purpose: CallContinuationOrCompaction<'_>,
     ) -> Option<CallId> {
         let step = format!("call of `{}` for `{}`", request.role, request.ask);
         let Some(role) = self.spec().roles.get(&request.role) else {
@@ -80,7 +80,7 @@ impl<'a> DecisionDraft<'a> {
             self.refuse_step(step, why);
             return None;
         }
-        if self.env.dispatch == ImmediateOrDeferredEffects::Deferred {
+        if self.env.dispatch == EffectDispatchMode::Deferred {
             self.defer_call(request, NO_CALL, purpose);
             return None;
         }
@@ -99,7 +99,7 @@ impl<'a> DecisionDraft<'a> {
         role: &'a RoleSpec,
         request: &CallRequest,
         call: CallId,
-        purpose: EngineCallPurpose<'_>,
+        purpose: CallContinuationOrCompaction<'_>,
     ) -> CallTarget<'a> {
         let session = self.session();
         let visit = session.current_visit(self.spec(), &request.role, request.agent.as_ref());
@@ -151,7 +151,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Returns the call that is using the thread, other than the one whose tool results are continued.
-    fn blocking_call(&self, target: &CallTarget<'_>, purpose: EngineCallPurpose<'_>) -> Option<CallId> {
+    fn blocking_call(&self, target: &CallTarget<'_>, purpose: CallContinuationOrCompaction<'_>) -> Option<CallId> {
         match target.choice {
             ThreadChoice::Continue(thread) => {
                 self.session().threads.get(&thread)?.active_call.filter(|busy| purpose.continues != Some(*busy))
@@ -160,7 +160,12 @@ impl<'a> DecisionDraft<'a> {
         }
     }
 
-    pub(crate) fn defer_call(&mut self, request: CallRequest, waits_for_call: CallId, purpose: EngineCallPurpose<'_>) {
+    pub(crate) fn defer_call(
+        &mut self,
+        request: CallRequest,
+        waits_for_call: CallId,
+        purpose: CallContinuationOrCompaction<'_>,
+    ) {
         if self.session().deferred_calls.len() >= DEFERRED_CALLS_MAX {
             let step = format!("call of `{}` for `{}`", request.role, request.ask);
             self.refuse_step(step, format!("{DEFERRED_CALLS_MAX} calls are already waiting, which is the maximum"));
@@ -168,7 +173,7 @@ impl<'a> DecisionDraft<'a> {
         }
         let deferred_id = self.session().last_ids.deferred_call + 1;
         let turn = self.active_cause_turn();
-        let EngineCallPurpose { continues, compaction_attempts: compactions, .. } = purpose;
+        let CallContinuationOrCompaction { continues, compaction_attempts: compactions, .. } = purpose;
         self.record_event(Event::CallDeferred(Box::new(CallQueuedOnThread {
             deferred_id,
             turn,
@@ -182,9 +187,9 @@ impl<'a> DecisionDraft<'a> {
     /// Decides whether a call is offered tools. If it is, its output schema is removed.
     fn resolve_tool_offer(&self, mut request: CallRequest, model: &ModelName) -> (CallRequest, bool) {
         let offers_tools = match request.tool_offer {
-            ToolOffer::Offered => request.output_schema.is_null(),
-            ToolOffer::Withheld => false,
-            ToolOffer::IfSupported => self.env.model_selector.supports_tool_calls(model),
+            ToolOfferPolicy::Offered => request.output_schema.is_null(),
+            ToolOfferPolicy::Withheld => false,
+            ToolOfferPolicy::IfSupported => self.env.model_selector.supports_tool_calls(model),
         };
         if offers_tools {
             request.output_schema = serde_json::Value::Null;
@@ -197,7 +202,7 @@ impl<'a> DecisionDraft<'a> {
         request: CallRequest,
         call: CallId,
         target: CallTarget<'a>,
-        purpose: EngineCallPurpose<'_>,
+        purpose: CallContinuationOrCompaction<'_>,
     ) -> Option<CallId> {
         let role = target.role;
         let (request, offers_tools) = self.resolve_tool_offer(request, &target.model);
@@ -226,14 +231,14 @@ impl<'a> DecisionDraft<'a> {
         };
         let ask_specs = role.recipe.asks.get(&request.ask).map_or(&[][..], Vec::as_slice);
         let ask = match purpose {
-            EngineCallPurpose { continues: Some(_), .. } => Vec::new(),
+            CallContinuationOrCompaction { continues: Some(_), .. } => Vec::new(),
             // A summary of a part is better than none.
-            EngineCallPurpose { compacts: Some(_), .. } => self.render_fragments_within(
+            CallContinuationOrCompaction { compacts: Some(_), .. } => self.render_fragments_within(
                 ask_specs,
                 &fragment_request,
                 ratio.to_our_tokens(free_tokens).saturating_sub(sum_message_tokens(&opening)),
             ),
-            EngineCallPurpose { .. } => self.render_fragments(ask_specs, &fragment_request),
+            CallContinuationOrCompaction { .. } => self.render_fragments(ask_specs, &fragment_request),
         };
         let options = self.options_for_role(role);
         let tools = match options.tools {
@@ -374,7 +379,7 @@ impl<'a> DecisionDraft<'a> {
         };
         // The user's words are searchable; all other texts are internal.
         let kind =
-            if spec.layer == ContextLayer::UserWords { BodyVisibility::Conversation } else { BodyVisibility::Internal };
+            if spec.layer == ContextKind::UserWords { BodyVisibility::Conversation } else { BodyVisibility::Internal };
         let (content, text) = match rendered {
             RenderedFragment::Omitted(why) => {
                 fragment.why = why;
@@ -417,7 +422,7 @@ impl<'a> DecisionDraft<'a> {
 
     /// Returns the images of a user message, for a fragment that contains the message.
     fn attached_images(&self, spec: &FragmentSpec, source: &FragmentSource) -> Vec<ImageRef> {
-        let (ContextLayer::UserWords, FragmentSource::Message(message_id)) = (spec.layer, source) else {
+        let (ContextKind::UserWords, FragmentSource::Message(message_id)) = (spec.layer, source) else {
             return Vec::new();
         };
         let message = self
@@ -531,7 +536,7 @@ impl<'a> DecisionDraft<'a> {
         self.cause_turn = round.turn;
         self.open_or_defer_call(
             round.request,
-            EngineCallPurpose { continues: Some(call), ..EngineCallPurpose::default() },
+            CallContinuationOrCompaction { continues: Some(call), ..CallContinuationOrCompaction::default() },
         );
         self.drop_tool_round_without_next_call(call);
         true
@@ -561,7 +566,7 @@ impl<'a> DecisionDraft<'a> {
         };
         self.cause_turn = wait.turn;
         self.record_event(Event::DeferredCallResumed { deferred_id: wait.deferred_id });
-        self.open_or_defer_call(wait.request.clone(), EngineCallPurpose::from_deferred(&wait));
+        self.open_or_defer_call(wait.request.clone(), CallContinuationOrCompaction::from_deferred(&wait));
         wait.continues.into_iter().for_each(|call| self.drop_tool_round_without_next_call(call));
         true
     }
@@ -576,7 +581,7 @@ impl<'a> DecisionDraft<'a> {
             return false;
         }
         let Some(role) = self.spec().roles.get(&deferred.request.role) else { return true };
-        let purpose = EngineCallPurpose::from_deferred(deferred);
+        let purpose = CallContinuationOrCompaction::from_deferred(deferred);
         let target = self.resolve_call_target(role, &deferred.request, CallId(session.last_ids.call.0 + 1), purpose);
         self.blocking_call(&target, purpose).is_none()
     }

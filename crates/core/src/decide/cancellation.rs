@@ -1,7 +1,7 @@
 //! Ends work without a result: cancelled turns, abandoned calls and tools, and work that was in flight when the process
 //! died.
 
-use super::ImmediateOrDeferredEffects;
+use super::EffectDispatchMode;
 use super::draft::DecisionDraft;
 use crate::event::{Event, RetryDecision, ToolRunOutcome, TurnOutcome};
 use crate::flow::UnknownOutcomePolicy;
@@ -124,7 +124,7 @@ impl DecisionDraft<'_> {
 
     /// Starts the calls that were pending in a copy, if this process makes calls.
     fn resume_copied_calls(&mut self) {
-        if self.env.dispatch == ImmediateOrDeferredEffects::Deferred {
+        if self.env.dispatch == EffectDispatchMode::Deferred {
             return;
         }
         let calls = self.session().open_calls.iter();

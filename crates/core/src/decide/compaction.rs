@@ -1,11 +1,11 @@
 //! Shortens a thread before a call that would not fit, with a summary by a model or without one.
 
-use super::calls::{EngineCallPurpose, reply_tokens_limit};
+use super::calls::{CallContinuationOrCompaction, reply_tokens_limit};
 use super::draft::DecisionDraft;
 use crate::body::{BodyVisibility, TextRef};
 use crate::context::compact::{CompactionBudget, CompactionPlan, ThreadSpace, plan_compaction};
 use crate::context::{
-    ContextLayer, FragmentFitResult, FragmentOverflowPolicy, FragmentSpec, RenderedFragment, fit_to_budget,
+    ContextKind, FragmentFitResult, FragmentOverflowPolicy, FragmentSpec, RenderedFragment, fit_to_budget,
 };
 use crate::event::{CallOpened, CallRequest, Event, ThreadCompacted};
 use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
@@ -23,7 +23,7 @@ impl<'a> DecisionDraft<'a> {
         role: &'a RoleSpec,
         request: &CallRequest,
         spaces: impl Iterator<Item = ThreadSpace>,
-        purpose: EngineCallPurpose<'_>,
+        purpose: CallContinuationOrCompaction<'_>,
     ) -> bool {
         if purpose.compacts.is_some() {
             return false;
@@ -45,7 +45,7 @@ impl<'a> DecisionDraft<'a> {
         role: &'a RoleSpec,
         request: &CallRequest,
         space: ThreadSpace,
-        purpose: EngineCallPurpose<'_>,
+        purpose: CallContinuationOrCompaction<'_>,
     ) -> bool {
         let attempts = purpose.compaction_attempts;
         let Some(current) = self.session().threads.get(&thread) else { return false };
@@ -59,7 +59,7 @@ impl<'a> DecisionDraft<'a> {
         // A summary that would not fit is not worth its cost.
         let summary_tokens_min = role.compaction.summary_tokens_max.saturating_mul(SUMMARY_SPACE_PERCENT_MIN) / 100;
         let summarizer = summarizer.filter(|(_, plan)| plan.summary_tokens_max >= summary_tokens_min);
-        let next_purpose = EngineCallPurpose { compaction_attempts: attempts + 1, ..purpose };
+        let next_purpose = CallContinuationOrCompaction { compaction_attempts: attempts + 1, ..purpose };
         if let Some((summarizer, plan)) = summarizer {
             let compacted_messages = self.collect_compacted_messages(thread, &plan.folded);
             let metadata = serde_json::to_value(&plan).unwrap_or_default();
@@ -67,7 +67,10 @@ impl<'a> DecisionDraft<'a> {
                 CallRequest { metadata, ..CallRequest::new(summarizer.role.as_str(), summarizer.ask.as_str()) };
             let opened = self.open_or_defer_call(
                 summary,
-                EngineCallPurpose { compacts: Some((thread, &compacted_messages)), ..EngineCallPurpose::default() },
+                CallContinuationOrCompaction {
+                    compacts: Some((thread, &compacted_messages)),
+                    ..CallContinuationOrCompaction::default()
+                },
             );
             // If the summary fails at once, the thread is trimmed without one. The call is tried again in both cases.
             if let Some(waits_for) = opened {
@@ -211,7 +214,7 @@ impl<'a> DecisionDraft<'a> {
             RenderedFragment::Stored { text, .. } => self.texts.resolve_or_mark_missing(text.body).to_string(),
             RenderedFragment::Omitted(_) => compacted_messages.summary?,
         };
-        let spec = FragmentSpec::changing(crate::context::COMPACTION_FRAGMENT, ContextLayer::Conversation)
+        let spec = FragmentSpec::changing(crate::context::COMPACTION_FRAGMENT, ContextKind::Conversation)
             .with_budget(tokens_max, FragmentOverflowPolicy::KeepStart);
         let tokens = self.env.token_counter.count_tokens(&content);
         let content = match fit_to_budget(&spec, &content, tokens, self.env.token_counter) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::{DecideError, Decision, DecisionEnv, ImmediateOrDeferredEffects, InputRefusal};
+use super::{DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal};
 use crate::body::{BodyId, BodyVisibility, TextRef, TextToStore};
 use crate::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent, ToolRunOpened, TurnOutcome};
 use crate::flow::{DynFlow, DynFlowContext, EventSubject, FlowSpec, FlowStep, TextResolver};
@@ -219,7 +219,7 @@ impl<'a> DecisionDraft<'a> {
         if self.finish_closed_session() {
             return true;
         }
-        if self.env.dispatch == ImmediateOrDeferredEffects::Deferred {
+        if self.env.dispatch == EffectDispatchMode::Deferred {
             return false;
         }
         if self.enter_exit_of_expired_phase() || self.continue_after_tools() || self.resume_deferred_call() {

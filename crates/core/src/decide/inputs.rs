@@ -13,7 +13,7 @@ use crate::limits::{
     IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX,
     RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, VENDOR_STATE_BYTES_MAX, WINDOW_RESERVE_TOKENS,
 };
-use crate::phase::guard::Proposer;
+use crate::phase::guard::TransitionProposer;
 use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage};
 use crate::scope::ThreadKey;
 use crate::session::{OpenCall, OpenCallStatus, QueuedMessage};
@@ -356,7 +356,7 @@ impl DecisionDraft<'_> {
                     .collect();
                 for slot in slots {
                     let reason = "reset on request".to_owned();
-                    self.record_event(Event::ThreadReset { slot, by: Proposer::Operator, reason });
+                    self.record_event(Event::ThreadReset { slot, by: TransitionProposer::Operator, reason });
                 }
                 Ok(())
             }

@@ -6,7 +6,7 @@ use crate::event::{Event, PhaseEntered, PhaseGraphKey, PhaseTransitionRefused};
 use crate::flow::EventSubject;
 use crate::ids::PhaseName;
 use crate::phase::PhaseGraph;
-use crate::phase::guard::Proposer;
+use crate::phase::guard::TransitionProposer;
 use crate::phase::limit::expiry_transition;
 use crate::phase::ruling::{PhaseProposalRuling, rule_on_proposal};
 use crate::phase::state::{PhaseProposal, PhaseTransition, TransitionNote};
@@ -41,13 +41,13 @@ impl<'a> DecisionDraft<'a> {
     ) -> Result<(), InputRefusal> {
         self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
         let note = TransitionNote { reason, ..TransitionNote::default() };
-        self.record_proposal_ruling(phase, &PhaseProposal { to, by: Proposer::User, note });
+        self.record_proposal_ruling(phase, &PhaseProposal { to, by: TransitionProposer::User, note });
         Ok(())
     }
 
     pub(crate) fn grant_skip(&mut self, phase: PhaseGraphKey, to: &PhaseName) -> Result<(), InputRefusal> {
         let (graph, status) = self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
-        let grant = issue_skip_grant(graph, &status.state, &Proposer::User, to)
+        let grant = issue_skip_grant(graph, &status.state, &TransitionProposer::User, to)
             .map_err(|why| InputRefusal::PhaseCommandRefused(why.to_string()))?;
         self.record_event(Event::SkipGranted { graph_key: phase, grant });
         Ok(())
@@ -63,8 +63,9 @@ impl<'a> DecisionDraft<'a> {
                 known.join(", ")
             ))
         })?;
-        let transition = plan_rollback(graph, &status.state, past, &Proposer::User, TransitionNote::default())
-            .map_err(|why| InputRefusal::PhaseCommandRefused(why.to_string()))?;
+        let transition =
+            plan_rollback(graph, &status.state, past, &TransitionProposer::User, TransitionNote::default())
+                .map_err(|why| InputRefusal::PhaseCommandRefused(why.to_string()))?;
         self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }));
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::context::{CallThread, FragmentReceipt, PreviousPromptComparison, Rend
 use crate::event::{CallOpened, CallRerunSpec, Event, RecordedEvent};
 use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext, EventSubject, FragmentRenderContext, TextResolver};
 use crate::ids::{CallId, FragmentName, ModelName};
-use crate::session::{PromptMessageRef, SessionState, to_call_request};
+use crate::session::{SessionState, UnloadedPromptMessage, to_call_request};
 
 /// The changes to a call that is repeated.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -30,7 +30,7 @@ pub struct PreparedRecomputation {
     /// The original call.
     pub opened: Arc<CallOpened>,
     /// The messages to send.
-    pub(crate) messages: Vec<PromptMessageRef>,
+    pub(crate) messages: Vec<UnloadedPromptMessage>,
     /// The fragments that differ from the original prompt.
     pub changed_fragments: Vec<FragmentName>,
     /// The texts of the changed fragments.
@@ -84,7 +84,7 @@ pub fn prepare_recomputation(
         signal_form: opened.signal_form,
         compacted: None,
     };
-    let mut replace = |fragments: &[FragmentReceipt], message: Option<&mut PromptMessageRef>| {
+    let mut replace = |fragments: &[FragmentReceipt], message: Option<&mut UnloadedPromptMessage>| {
         let Some(message) = message else { return };
         let sent = fragments.iter().filter(|fragment| fragment.text.is_some());
         for (fragment, part) in sent.zip(&mut message.parts) {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::calls::EngineCallPurpose;
+use super::calls::CallContinuationOrCompaction;
 use super::draft::DecisionDraft;
 use super::inputs::shorten_to_title;
 use super::tool_runs::ToolRequester;
@@ -12,7 +12,7 @@ use crate::flow::{FlowStep, NewOrStoredReplyText};
 use crate::handover::{Handover, check_handover};
 use crate::ids::{AgentName, CallId, HandoverId, MessageId, RoleName, TimerId, ToolRunId};
 use crate::limits::{FLOW_VALUE_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX, TIMERS_MAX};
-use crate::phase::guard::Proposer;
+use crate::phase::guard::TransitionProposer;
 use crate::prompt::{TEXT_TOOL_CALL_ID, ToolCall};
 
 impl DecisionDraft<'_> {
@@ -26,7 +26,7 @@ impl DecisionDraft<'_> {
                 match json_size_error(&request.metadata).or_else(|| json_size_error(&request.output_schema)) {
                     Some(why) => self.refuse_step(format!("call of `{}` for `{}`", request.role, request.ask), why),
                     None => {
-                        self.open_or_defer_call(request, EngineCallPurpose::default());
+                        self.open_or_defer_call(request, CallContinuationOrCompaction::default());
                     }
                 }
             }
@@ -248,14 +248,14 @@ impl DecisionDraft<'_> {
             self.refuse_step(format!("reset of `{}`", request.role), "the flow has no such role");
             return;
         };
-        let slot = self.resolve_call_target(role, request, CallId(0), EngineCallPurpose::default()).slot;
-        self.record_event(Event::ThreadReset { slot, by: Proposer::Engine, reason });
+        let slot = self.resolve_call_target(role, request, CallId(0), CallContinuationOrCompaction::default()).slot;
+        self.record_event(Event::ThreadReset { slot, by: TransitionProposer::Engine, reason });
     }
 }
 
 /// Returns why a value is too large for the journal, if it is.
 pub(super) fn json_size_error(value: &impl Serialize) -> Option<String> {
-    let mut bytes = ByteCounter(0);
+    let mut bytes = WrittenByteCounter(0);
     // Writing to a counter cannot fail.
     let _ = serde_json::to_writer(&mut bytes, value);
     let bytes = bytes.0;
@@ -264,9 +264,9 @@ pub(super) fn json_size_error(value: &impl Serialize) -> Option<String> {
 }
 
 /// Counts the bytes that are written.
-struct ByteCounter(usize);
+struct WrittenByteCounter(usize);
 
-impl std::io::Write for ByteCounter {
+impl std::io::Write for WrittenByteCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())

@@ -10,7 +10,7 @@ use crate::ids::{
 };
 use crate::limits::WINDOW_RESERVE_TOKENS;
 use crate::prompt::{StopReason, TokenUsage, ToolCall, ToolUseRules};
-use crate::session::PromptMessageRef;
+use crate::session::UnloadedPromptMessage;
 use crate::signal::SignalForm;
 
 /// A pending model call.
@@ -79,7 +79,7 @@ pub struct CallRerunSpec {
     /// The call that is repeated.
     pub call: CallId,
     /// The messages to send.
-    pub(crate) messages: Vec<PromptMessageRef>,
+    pub(crate) messages: Vec<UnloadedPromptMessage>,
     /// The fragments that differ from the original prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed_fragments: Vec<FragmentName>,
@@ -134,14 +134,14 @@ pub struct CallRequest {
     /// The JSON schema of the answer; null for the role's own format. Such a call is offered no tools.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub output_schema: Value,
-    #[serde(default, skip_serializing_if = "ToolOffer::is_default")]
-    pub tool_offer: ToolOffer,
+    #[serde(default, skip_serializing_if = "ToolOfferPolicy::is_default")]
+    pub tool_offer: ToolOfferPolicy,
 }
 
 /// Whether a call is offered the tools that its role has and its phase allows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToolOffer {
+pub enum ToolOfferPolicy {
     /// They are offered, unless the request has an output schema.
     #[default]
     Offered,
@@ -152,7 +152,7 @@ pub enum ToolOffer {
     IfSupported,
 }
 
-impl ToolOffer {
+impl ToolOfferPolicy {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -182,7 +182,7 @@ impl CallRequest {
             sample: 0,
             metadata: Value::Null,
             output_schema: Value::Null,
-            tool_offer: ToolOffer::Offered,
+            tool_offer: ToolOfferPolicy::Offered,
         }
     }
 }
@@ -259,6 +259,6 @@ pub(crate) fn to_call_request(opened: &CallOpened) -> CallRequest {
         sample: opened.sample,
         metadata: opened.metadata.clone(),
         output_schema: Value::Null,
-        tool_offer: ToolOffer::Offered,
+        tool_offer: ToolOfferPolicy::Offered,
     }
 }

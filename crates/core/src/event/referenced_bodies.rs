@@ -3,7 +3,7 @@
 use super::Event;
 use crate::body::{BodyId, BodyVisibility};
 use crate::context::FragmentReceipt;
-use crate::session::PromptMessageRef;
+use crate::session::UnloadedPromptMessage;
 use crate::turn_options::RecordedTurnOptions;
 
 impl Event {
@@ -26,8 +26,11 @@ impl Event {
                 let texts =
                     fragments.clone().filter_map(|fragment: &FragmentReceipt| fragment.text).map(|text| text.body);
                 let images = fragments.flat_map(|fragment| &fragment.images).map(|image| image.body);
-                let repeated =
-                    opened.recomputation.iter().flat_map(|again| &again.messages).flat_map(PromptMessageRef::body_ids);
+                let repeated = opened
+                    .recomputation
+                    .iter()
+                    .flat_map(|again| &again.messages)
+                    .flat_map(UnloadedPromptMessage::body_ids);
                 texts
                     .chain(images)
                     .chain(opened.tools_body)

@@ -10,7 +10,7 @@ use crate::ids::PhaseName;
 /// Adds an error for every gate that can be open in a phase from which it can never be satisfied, and for every phase
 /// whose limit can lead nowhere.
 pub(super) fn find_gate_dead_ends(graph: &PhaseGraph, errors: &mut Vec<PhaseGraphError>) {
-    let map = IndexedPhaseGraph::new(graph);
+    let map = DeadEndSearchGraph::new(graph);
     let before = map.explore_reachable();
     let gate_names = |open: GateSet| -> Vec<String> {
         let open = graph.gates.iter().enumerate().filter(|(index, _)| contains_gate(open, *index));
@@ -48,12 +48,12 @@ struct PhaseWithOpenGates {
 }
 
 /// The graph with indices instead of names, which makes the search cheap.
-struct IndexedPhaseGraph<'g> {
+struct DeadEndSearchGraph<'g> {
     graph: &'g PhaseGraph,
-    nodes: Vec<IndexedPhaseNode>,
+    nodes: Vec<DeadEndSearchPhase>,
 }
 
-struct IndexedPhaseNode {
+struct DeadEndSearchPhase {
     next: Vec<usize>,
     blocked_by: GateSet,
     /// The gates that leaving the phase satisfies.
@@ -66,7 +66,7 @@ struct IndexedPhaseNode {
 /// The predecessors of each reachable pair.
 type Predecessors = Vec<Option<Vec<usize>>>;
 
-impl<'g> IndexedPhaseGraph<'g> {
+impl<'g> DeadEndSearchGraph<'g> {
     fn new(graph: &'g PhaseGraph) -> Self {
         let gates = |is_selected: &dyn Fn(&super::PhaseEntryGate) -> bool| {
             graph
@@ -76,7 +76,7 @@ impl<'g> IndexedPhaseGraph<'g> {
                 .filter(|(_, gate)| is_selected(gate))
                 .fold(0, |set, (index, _)| set | 1 << index)
         };
-        let nodes = graph.phases.iter().map(|phase| IndexedPhaseNode {
+        let nodes = graph.phases.iter().map(|phase| DeadEndSearchPhase {
             next: graph.edges_from(&phase.name).filter_map(|edge| phase_index(graph, &edge.to)).collect(),
             blocked_by: gates(&|gate| gate.blocks_phase(phase)),
             satisfies: gates(&|gate| gate.satisfied_by == phase.name && gate.condition.is_none()),

@@ -30,7 +30,11 @@ pub enum Guard {
 impl Guard {
     /// Returns what is missing for a proposal by `by`; `None` if the guard is met.
     #[must_use]
-    pub(crate) fn unmet_requirement(&self, by: &Proposer, conditions: &GuardInputs) -> Option<UnmetRequirement> {
+    pub(crate) fn unmet_requirement(
+        &self,
+        by: &TransitionProposer,
+        conditions: &GuardInputs,
+    ) -> Option<UnmetRequirement> {
         match self {
             Self::Always => None,
             Self::Handover(kind) => {
@@ -105,7 +109,7 @@ impl fmt::Display for Guard {
 /// The proposer of a transition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Proposer {
+pub enum TransitionProposer {
     User,
     /// A person who acts for the user from outside the conversation.
     Operator,
@@ -116,7 +120,7 @@ pub enum Proposer {
     Engine,
 }
 
-impl Proposer {
+impl TransitionProposer {
     #[must_use]
     pub fn kind(&self) -> TransitionProposerKind {
         match self {
@@ -136,7 +140,7 @@ impl Proposer {
     }
 }
 
-impl fmt::Display for Proposer {
+impl fmt::Display for TransitionProposer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User | Self::Operator | Self::Engine => write!(f, "the {}", self.kind()),

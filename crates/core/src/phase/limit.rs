@@ -2,7 +2,7 @@
 //! conversation cannot get stuck. Gates do: a limit satisfies no gate, and if the exit is blocked, the phase that
 //! satisfies the gate is entered instead.
 
-use super::guard::Proposer;
+use super::guard::TransitionProposer;
 use super::state::{ExpiredPhaseLimit, PhaseGraphState, PhaseTransition, TransitionCause, TransitionNote};
 use super::{PhaseEntryGate, PhaseGraph, PhaseLimit, PhaseSpec};
 use crate::ids::{PhaseName, UnixMillis};
@@ -26,13 +26,17 @@ pub(crate) fn expiry_transition(
         (false, false, true) => ExpiredPhaseLimit::Time,
         (false, false, false) => return None,
     };
-    let ExitPhaseAndBlockingGates { to, blocking_gates } =
+    let PhaseLimitExitAndBlockingGates { to, blocking_gates } =
         resolve_exit(graph, &limit.exit, |_, gate| state.open_gates.contains(&gate.name))?;
     if to.name == state.current {
         return None;
     }
     let blocked_by = blocking_gates.into_iter().map(|gate| gate.name.clone()).collect();
-    let basis = (Proposer::Engine, TransitionCause::Expired { limit: expired, blocked_by }, TransitionNote::default());
+    let basis = (
+        TransitionProposer::Engine,
+        TransitionCause::Expired { limit: expired, blocked_by },
+        TransitionNote::default(),
+    );
     Some(PhaseTransition::entering_phase(graph, state, to, basis, &[]))
 }
 
@@ -63,7 +67,7 @@ fn current_limit<'g>(graph: &'g PhaseGraph, state: &PhaseGraphState) -> Option<&
     graph.find_phase(&state.current)?.limit.as_ref()
 }
 
-pub(super) struct ExitPhaseAndBlockingGates<'g> {
+pub(super) struct PhaseLimitExitAndBlockingGates<'g> {
     pub(super) to: &'g PhaseSpec,
     pub(super) blocking_gates: Vec<&'g PhaseEntryGate>,
 }
@@ -74,13 +78,13 @@ pub(super) fn resolve_exit<'g>(
     graph: &'g PhaseGraph,
     exit: &PhaseName,
     is_open: impl Fn(usize, &PhaseEntryGate) -> bool,
-) -> Option<ExitPhaseAndBlockingGates<'g>> {
+) -> Option<PhaseLimitExitAndBlockingGates<'g>> {
     let mut to = graph.find_phase(exit)?;
     let mut blocking_gates = Vec::new();
     for _ in 0..=graph.gates.len() {
         let mut gates = graph.gates.iter().enumerate();
         let Some((_, gate)) = gates.find(|(index, gate)| is_open(*index, gate) && gate.blocks_phase(to)) else {
-            return Some(ExitPhaseAndBlockingGates { to, blocking_gates });
+            return Some(PhaseLimitExitAndBlockingGates { to, blocking_gates });
         };
         blocking_gates.push(gate);
         to = graph.find_phase(&gate.satisfied_by)?;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::guard::{GuardInputs, Proposer, UnmetRequirement};
+use super::guard::{GuardInputs, TransitionProposer, UnmetRequirement};
 use super::state::{PhaseGraphState, PhaseProposal, PhaseTransition, SkippedRequirement, TransitionCause};
 use super::{PhaseEntryGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
@@ -28,7 +28,7 @@ pub struct PhaseRefusal {
     pub from: PhaseName,
     /// The proposed phase.
     pub to: PhaseName,
-    pub by: Proposer,
+    pub by: TransitionProposer,
     pub(crate) why: PhaseRefusalReason,
     /// The phases that the same proposer may enter now.
     pub allowed: Vec<PhaseName>,
@@ -129,7 +129,7 @@ pub(crate) fn rule_on_proposal(
 pub(crate) fn allowed_phases(
     graph: &PhaseGraph,
     state: &PhaseGraphState,
-    by: &Proposer,
+    by: &TransitionProposer,
     conditions: &GuardInputs,
 ) -> Vec<PhaseName> {
     let may_enter = |phase: &&PhaseSpec| {
@@ -150,7 +150,7 @@ fn check_phase_entry<'g>(
     graph: &'g PhaseGraph,
     state: &PhaseGraphState,
     to: &PhaseName,
-    by: &Proposer,
+    by: &TransitionProposer,
     conditions: &GuardInputs,
 ) -> Result<AllowedPhaseEntry<'g>, PhaseRefusalReason> {
     let to = graph.find_phase(to).ok_or(PhaseRefusalReason::NoSuchPhase)?;
@@ -203,7 +203,7 @@ fn check_edge(
     graph: &PhaseGraph,
     state: &PhaseGraphState,
     to: &PhaseName,
-    by: &Proposer,
+    by: &TransitionProposer,
     conditions: &GuardInputs,
 ) -> PhaseEdgeCheckResult {
     let mut edge_check = PhaseEdgeCheckResult::NoEdge;

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::guard::{Proposer, UnmetRequirement};
+use super::guard::{TransitionProposer, UnmetRequirement};
 use super::{PhaseEntryGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::{PhaseName, UnixMillis};
 
@@ -116,7 +116,7 @@ impl PhaseGraphState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseProposal {
     pub to: PhaseName,
-    pub by: Proposer,
+    pub by: TransitionProposer,
     #[serde(default, skip_serializing_if = "TransitionNote::is_empty")]
     pub note: TransitionNote,
 }
@@ -124,7 +124,7 @@ pub struct PhaseProposal {
 impl PhaseProposal {
     /// Creates a proposal without a note.
     #[must_use]
-    pub fn new(to: impl Into<PhaseName>, by: Proposer) -> Self {
+    pub fn new(to: impl Into<PhaseName>, by: TransitionProposer) -> Self {
         Self { to: to.into(), by, note: TransitionNote::default() }
     }
 }
@@ -157,7 +157,7 @@ impl TransitionNote {
 pub struct PhaseTransition {
     pub from: PhaseName,
     pub to: PhaseName,
-    pub by: Proposer,
+    pub by: TransitionProposer,
     pub cause: TransitionCause,
     #[serde(default, skip_serializing_if = "TransitionNote::is_empty")]
     pub note: TransitionNote,
@@ -175,7 +175,7 @@ impl PhaseTransition {
         graph: &PhaseGraph,
         state: &PhaseGraphState,
         to: &PhaseSpec,
-        (by, cause, note): (Proposer, TransitionCause, TransitionNote),
+        (by, cause, note): (TransitionProposer, TransitionCause, TransitionNote),
         closing: &[&PhaseEntryGate],
     ) -> Self {
         let is_open = |gate: &PhaseEntryGate| state.open_gates.contains(&gate.name);
@@ -259,7 +259,7 @@ pub enum ExpiredPhaseLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkipGrant {
     pub to: PhaseName,
-    pub by: Proposer,
+    pub by: TransitionProposer,
     /// The requirements that may be skipped: all gates that can block `to`, and the edge if there is none.
     pub skips: Vec<SkippedRequirement>,
 }

@@ -7,7 +7,7 @@ mod seven;
 mod validation;
 
 use crate::ids::{PhaseName, UnixMillis};
-use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer};
+use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, TransitionProposer};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusal, rule_on_proposal};
 use crate::phase::state::{PhaseGraphState, PhaseProposal, PhaseTransition};
 use crate::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
@@ -17,8 +17,8 @@ fn seven() -> PhaseGraph {
     serde_json::from_str(include_str!("tests/seven.json")).expect("the seven are well-formed")
 }
 
-fn router() -> Proposer {
-    Proposer::Role("router".into())
+fn router() -> TransitionProposer {
+    TransitionProposer::Role("router".into())
 }
 
 /// The state after `path`, with every transition proposed by the router, one second apart.

@@ -1,7 +1,7 @@
 //! Actions that only the user, or an operator for the user, may perform: granting a skip and rolling back to an earlier
 //! visit.
 
-use super::guard::Proposer;
+use super::guard::TransitionProposer;
 use super::state::{PhaseGraphState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause, TransitionNote};
 use super::{PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
@@ -14,7 +14,7 @@ use crate::ids::PhaseName;
 pub(crate) fn issue_skip_grant(
     graph: &PhaseGraph,
     state: &PhaseGraphState,
-    by: &Proposer,
+    by: &TransitionProposer,
     to: &PhaseName,
 ) -> Result<SkipGrant, SkipGrantRefusal> {
     if !by.has_user_authority() {
@@ -44,7 +44,7 @@ pub(crate) fn issue_skip_grant(
 pub(crate) enum SkipGrantRefusal {
     /// The proposer is neither the user nor an operator.
     #[error("{by} cannot grant a skip to `{to}`: only the user can; ask them")]
-    NotAuthorized { by: Proposer, to: PhaseName },
+    NotAuthorized { by: TransitionProposer, to: PhaseName },
     #[error("there is no phase `{to}`; there are {}", format_quoted_names(.known))]
     NoSuchPhase { to: PhaseName, known: Vec<PhaseName> },
     /// The current phase is terminal.
@@ -63,7 +63,7 @@ pub(crate) fn plan_rollback(
     graph: &PhaseGraph,
     state: &PhaseGraphState,
     past: &PhaseGraphState,
-    by: &Proposer,
+    by: &TransitionProposer,
     note: TransitionNote,
 ) -> Result<PhaseTransition, PhaseRollbackRefusal> {
     if !by.has_user_authority() {
@@ -92,7 +92,7 @@ pub(crate) enum PhaseRollbackRefusal {
     /// The proposer is neither the user nor an operator. A rollback can close a gate, so it needs the same authority as
     /// a grant.
     #[error("{by} cannot roll back: only the user can; ask them")]
-    NotAuthorized { by: Proposer },
+    NotAuthorized { by: TransitionProposer },
     #[error("visit {to} is not in the past; the current one is {current}")]
     NotPast { to: u32, current: u32 },
     /// The graph was changed since.

@@ -6,7 +6,7 @@ use super::{
     HeldToolRun, OpenCall, OpenCallStatus, QueuedMessage, Session, Timer, ToolCallWithResult, ToolRound, Turn,
 };
 use crate::body::BodyId;
-use crate::context::{CallAnswerStatus, CallThread, ContextLayer, FragmentReceipt, PromptComparisonData};
+use crate::context::{CallAnswerStatus, CallThread, ContextKind, FragmentReceipt, PromptComparisonData};
 use crate::event::{
     CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted,
     TurnOutcome, UsageSource, UserMessageReceived,
@@ -364,7 +364,7 @@ impl Session {
             let parts: Vec<_> = lasting().filter_map(|fragment| fragment.text).collect();
             if !parts.is_empty() {
                 let pinned = lasting().any(|fragment| fragment.pinned);
-                let is_user = |fragment: &&FragmentReceipt| fragment.layer == ContextLayer::UserWords;
+                let is_user = |fragment: &&FragmentReceipt| fragment.layer == ContextKind::UserWords;
                 let user_texts = lasting().filter(is_user).filter_map(|fragment| fragment.text).collect();
                 let foreign = lasting().filter(|fragment| fragment.layer.has_foreign_texts() && !is_user(fragment));
                 let foreign_texts = foreign.filter_map(|fragment| fragment.text).collect();

@@ -13,7 +13,7 @@ use crate::phase::guard::GuardInputs;
 use crate::phase::limit::waiting_extends_visit;
 use crate::phase::ruling::allowed_phases;
 use crate::phase::state::PhaseGraphState;
-use crate::phase::{ConditionVerdict, PhaseGraph, PhaseGraphOwnerKind, Proposer};
+use crate::phase::{ConditionVerdict, PhaseGraph, PhaseGraphOwnerKind, TransitionProposer};
 use crate::scope::PhaseVisit;
 
 impl Session {
@@ -72,7 +72,7 @@ impl Session {
         &self,
         spec: &FlowSpec,
         key: &PhaseGraphKey,
-        by: &Proposer,
+        by: &TransitionProposer,
         evaluate: impl Fn(&str) -> ConditionVerdict,
     ) -> Vec<PhaseName> {
         let Some(graph) = spec.graphs.get(&key.graph) else { return Vec::new() };

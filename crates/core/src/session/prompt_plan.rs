@@ -19,15 +19,15 @@ use crate::thread::{ThreadEntries, ThreadMessage};
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnloadedPrompt {
     pub opened: Arc<CallOpened>,
-    content: PromptMessageSource,
+    content: UnloadedPromptContent,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum PromptMessageSource {
+enum UnloadedPromptContent {
     /// A thread and the ask of the call.
     Thread { opening: Vec<BodyId>, entries: ThreadEntries, compactions: u32 },
     /// The messages of an earlier call that is repeated.
-    Recorded(Vec<PromptMessageRef>),
+    Recorded(Vec<UnloadedPromptMessage>),
 }
 
 /// The messages of a thread's last prompt. The next prompt only adds the messages since then.
@@ -42,7 +42,7 @@ pub struct ThreadPromptCache {
 
 /// A message whose texts are not loaded yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct PromptMessageRef {
+pub(crate) struct UnloadedPromptMessage {
     pub(crate) chat_role: ChatRole,
     pub(crate) parts: Vec<BodyId>,
     /// The tools that the assistant called.
@@ -62,7 +62,7 @@ pub(crate) struct PromptMessageRef {
     pub(crate) vendor_state: Option<BodyId>,
 }
 
-impl PromptMessageRef {
+impl UnloadedPromptMessage {
     /// Returns the ids of all texts and images of the message.
     pub(crate) fn body_ids(&self) -> impl Iterator<Item = BodyId> {
         self.parts.iter().copied().chain(self.images.iter().map(|image| image.body)).chain(self.vendor_state)
@@ -85,13 +85,13 @@ impl Session {
         if let Some(repeated) = &open.opened.recomputation {
             return Some(UnloadedPrompt {
                 opened: open.opened.clone(),
-                content: PromptMessageSource::Recorded(repeated.messages.clone()),
+                content: UnloadedPromptContent::Recorded(repeated.messages.clone()),
             });
         }
         let thread = self.threads.get(&open.opened.receipt.thread.thread_id())?;
         let opening = thread.opening.iter().map(|(_, text)| text.body).collect();
         let (entries, compactions) = (thread.entries.clone(), thread.compactions);
-        let content = PromptMessageSource::Thread { opening, entries, compactions };
+        let content = UnloadedPromptContent::Thread { opening, entries, compactions };
         Some(UnloadedPrompt { opened: open.opened.clone(), content })
     }
 
@@ -113,12 +113,13 @@ impl Session {
 impl UnloadedPrompt {
     /// Returns the messages of the prompt.
     #[must_use]
-    pub(crate) fn messages(&self) -> Vec<PromptMessageRef> {
+    pub(crate) fn messages(&self) -> Vec<UnloadedPromptMessage> {
         let mut messages = Vec::with_capacity(self.message_count_max());
         let result = self.try_for_each_message(0, |message, parts| {
             let parts = parts.collect();
-            let PromptMessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } = message;
-            messages.push(PromptMessageRef {
+            let PromptMessageWithoutParts { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } =
+                message;
+            messages.push(UnloadedPromptMessage {
                 chat_role,
                 parts,
                 tool_calls: tool_calls.to_vec(),
@@ -149,16 +150,16 @@ impl UnloadedPrompt {
     /// Returns an upper bound of the number of messages.
     fn message_count_max(&self) -> usize {
         match &self.content {
-            PromptMessageSource::Thread { entries, .. } => entries.len() + 2,
-            PromptMessageSource::Recorded(messages) => messages.len(),
+            UnloadedPromptContent::Thread { entries, .. } => entries.len() + 2,
+            UnloadedPromptContent::Recorded(messages) => messages.len(),
         }
     }
 
     /// Returns the number of messages before the ask.
     fn thread_message_count(&self) -> usize {
         match &self.content {
-            PromptMessageSource::Thread { opening, entries, .. } => usize::from(!opening.is_empty()) + entries.len(),
-            PromptMessageSource::Recorded(_) => 0,
+            UnloadedPromptContent::Thread { opening, entries, .. } => usize::from(!opening.is_empty()) + entries.len(),
+            UnloadedPromptContent::Recorded(_) => 0,
         }
     }
 
@@ -166,9 +167,9 @@ impl UnloadedPrompt {
     fn try_for_each_message<E>(
         &self,
         skip_count: usize,
-        mut each: impl FnMut(PromptMessageHeader<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
+        mut each: impl FnMut(PromptMessageWithoutParts<'_>, &mut dyn Iterator<Item = BodyId>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let plain = |chat_role| PromptMessageHeader {
+        let plain = |chat_role| PromptMessageWithoutParts {
             chat_role,
             tool_calls: &[],
             tool_call_id: None,
@@ -177,15 +178,22 @@ impl UnloadedPrompt {
             vendor_state: None,
         };
         let (opening, entries) = match &self.content {
-            PromptMessageSource::Thread { opening, entries, .. } => (opening, entries),
-            PromptMessageSource::Recorded(messages) => {
+            UnloadedPromptContent::Thread { opening, entries, .. } => (opening, entries),
+            UnloadedPromptContent::Recorded(messages) => {
                 return messages.iter().skip(skip_count).try_for_each(|message| {
-                    let PromptMessageRef { chat_role, parts, tool_calls, tool_call_id, failed, images, vendor_state } =
-                        message;
+                    let UnloadedPromptMessage {
+                        chat_role,
+                        parts,
+                        tool_calls,
+                        tool_call_id,
+                        failed,
+                        images,
+                        vendor_state,
+                    } = message;
                     let (chat_role, tool_call_id, failed, vendor_state) =
                         (*chat_role, tool_call_id.as_ref(), *failed, *vendor_state);
                     each(
-                        PromptMessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state },
+                        PromptMessageWithoutParts { chat_role, tool_calls, tool_call_id, failed, images, vendor_state },
                         &mut parts.iter().copied(),
                     )
                 });
@@ -199,14 +207,15 @@ impl UnloadedPrompt {
             let ThreadMessage { chat_role, tool_calls, tool_call_id, failed, images, vendor_state, .. } = &**entry;
             let (chat_role, tool_call_id, failed, vendor_state) =
                 (*chat_role, tool_call_id.as_ref(), *failed, *vendor_state);
-            let header = PromptMessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state };
+            let header =
+                PromptMessageWithoutParts { chat_role, tool_calls, tool_call_id, failed, images, vendor_state };
             each(header, &mut entry.parts.iter().map(|text| text.body))?;
         }
         let ask = || self.opened.receipt.ask.iter().filter_map(|fragment| fragment.text).map(|text| text.body);
         if ask().next().is_some() {
             let ask_images = self.opened.receipt.ask.iter().flat_map(|fragment| &fragment.images);
             let images: Vec<ImageRef> = ask_images.copied().collect();
-            each(PromptMessageHeader { images: &images, ..plain(ChatRole::User) }, &mut ask())?;
+            each(PromptMessageWithoutParts { images: &images, ..plain(ChatRole::User) }, &mut ask())?;
         }
         Ok(())
     }
@@ -228,7 +237,8 @@ impl UnloadedPrompt {
             for part in parts {
                 loaded_parts.push(find(part)?);
             }
-            let PromptMessageHeader { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } = message;
+            let PromptMessageWithoutParts { chat_role, tool_calls, tool_call_id, failed, images, vendor_state } =
+                message;
             let mut prompt_images = Vec::with_capacity(images.len());
             for image in images {
                 prompt_images.push(PromptImage { media_type: image.media_type, data: find(image.body)? });
@@ -270,19 +280,19 @@ impl ThreadPromptCache {
     /// Removes messages that are no longer in the plan's thread.
     fn drop_messages_not_in_plan(&mut self, plan: &UnloadedPrompt) {
         match &plan.content {
-            PromptMessageSource::Thread { compactions, .. } if *compactions == self.compactions => {
+            UnloadedPromptContent::Thread { compactions, .. } if *compactions == self.compactions => {
                 self.thread_message_count = self.thread_message_count.min(plan.thread_message_count());
             }
-            PromptMessageSource::Thread { compactions, .. } => {
+            UnloadedPromptContent::Thread { compactions, .. } => {
                 *self = Self { compactions: *compactions, ..Self::default() }
             }
-            PromptMessageSource::Recorded(_) => *self = Self::default(),
+            UnloadedPromptContent::Recorded(_) => *self = Self::default(),
         }
     }
 }
 
 /// A message without its parts.
-struct PromptMessageHeader<'p> {
+struct PromptMessageWithoutParts<'p> {
     chat_role: ChatRole,
     tool_calls: &'p [ToolCall],
     tool_call_id: Option<&'p String>,

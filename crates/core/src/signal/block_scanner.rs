@@ -4,8 +4,8 @@
 use super::markdown_lines::MarkdownTracker;
 use super::near_miss::{self, CodeFenceMarker, NearMissMarkerMatch};
 use super::user_quotes::{QuotedMarkerMatcher, UserQuoteMatch};
-use super::visible_text::VisibleTextBuffer;
-use super::{BlockComplaint, BlockSet, IgnoredRegion, fields, push_complaint, shorten_excerpt};
+use super::visible_text::VisibleTextGapMerger;
+use super::{BlockComplaint, BlockSet, MarkerIgnoredRegion, fields, push_complaint, shorten_excerpt};
 use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, MARKER_SPACES_MAX};
 
 /// The name in every end marker.
@@ -17,7 +17,7 @@ pub(super) struct BlockScanner {
     names: BlockSet,
     quotes: QuotedMarkerMatcher,
     lines: MarkdownTracker,
-    visible: VisibleTextBuffer,
+    visible: VisibleTextGapMerger,
     /// Text that may become a marker.
     candidate: Option<MarkerCandidate>,
     /// Text from the beginning of a line that may become a near-miss marker.
@@ -34,7 +34,7 @@ struct MarkerCandidate {
     text: String,
     /// True if it is at the beginning of its line.
     begins_line: bool,
-    ignored_region: Option<IgnoredRegion>,
+    ignored_region: Option<MarkerIgnoredRegion>,
 }
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl BlockScanner {
             names,
             quotes,
             lines: MarkdownTracker::default(),
-            visible: VisibleTextBuffer::default(),
+            visible: VisibleTextGapMerger::default(),
             candidate: None,
             held_line: None,
             fence_to_close: None,

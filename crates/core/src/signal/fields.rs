@@ -151,11 +151,11 @@ pub(super) fn parse_block_fields(
     if schema.keys.is_empty() {
         return BlockFields::default();
     }
-    let mut reader = FieldParser { frames: vec![OpenBlockSection::new(name.to_owned(), schema)], complaints };
+    let mut reader = BlockFieldParser { frames: vec![OpenBlockSection::new(name.to_owned(), schema)], complaints };
     let mut offset = 0;
     for line in raw.split_inclusive('\n') {
         let end = offset + line.len();
-        if let Some(mut key) = FieldKeyLine::parse(line) {
+        if let Some(mut key) = BlockFieldKeyLine::parse(line) {
             if offset > 0 && reader.end_value_at_unknown_key(&key, line) {
                 offset = end;
                 continue;
@@ -185,7 +185,7 @@ pub(super) fn parse_block_fields(
 pub(super) fn has_known_key(raw: &str, schema: &BlockSchema) -> bool {
     raw.lines().any(|line| {
         let line = line.trim_start().trim_start_matches(['-', '+']);
-        FieldKeyLine::parse(line).is_some_and(|key| schema.knows_key(&key.name))
+        BlockFieldKeyLine::parse(line).is_some_and(|key| schema.knows_key(&key.name))
     })
 }
 
@@ -196,13 +196,13 @@ pub(super) fn may_become_known_key(line: &str, schema: &BlockSchema) -> bool {
 }
 
 /// A line that looks like the beginning of a field.
-struct FieldKeyLine<'a> {
+struct BlockFieldKeyLine<'a> {
     name: String,
     indent: usize,
     rest: &'a str,
 }
 
-impl<'a> FieldKeyLine<'a> {
+impl<'a> BlockFieldKeyLine<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         const BOLD: &str = "**";
         let trimmed = line.trim_start_matches([' ', '\t']);
@@ -254,15 +254,15 @@ impl<'a> OpenBlockSection<'a> {
     }
 }
 
-struct FieldParser<'a, 'c> {
+struct BlockFieldParser<'a, 'c> {
     /// The block, the open section, the open section in it, and so on.
     frames: Vec<OpenBlockSection<'a>>,
     complaints: &'c mut Vec<BlockComplaint>,
 }
 
-impl<'a> FieldParser<'a, '_> {
+impl<'a> BlockFieldParser<'a, '_> {
     /// Closes the fields that `key` ends and returns its type, if the key is known here.
-    fn close_fields_and_resolve_key(&mut self, key: &FieldKeyLine<'a>) -> Option<&'a BlockFieldKind> {
+    fn close_fields_and_resolve_key(&mut self, key: &BlockFieldKeyLine<'a>) -> Option<&'a BlockFieldKind> {
         let value_before = self
             .frames
             .last()
@@ -290,7 +290,7 @@ impl<'a> FieldParser<'a, '_> {
     }
 
     /// Ends the open value at a line that looks like a key but is not known. Returns false if the line is not such a key.
-    fn end_value_at_unknown_key(&mut self, key: &FieldKeyLine<'a>, line: &str) -> bool {
+    fn end_value_at_unknown_key(&mut self, key: &BlockFieldKeyLine<'a>, line: &str) -> bool {
         let Some(frame) = self.frames.last() else { return false };
         let Some(field) = &frame.open else { return false };
         let is_key_shaped = line.trim_start().split(':').next().is_some_and(|name| {
@@ -312,7 +312,7 @@ impl<'a> FieldParser<'a, '_> {
         true
     }
 
-    fn open_field(&mut self, key: FieldKeyLine<'a>, kind: &'a BlockFieldKind) {
+    fn open_field(&mut self, key: BlockFieldKeyLine<'a>, kind: &'a BlockFieldKind) {
         let Some(frame) = self.frames.last_mut() else { return };
         let path = format!("{}.{}", frame.path, key.name);
         frame.unknown_key_indent = None;
@@ -323,7 +323,7 @@ impl<'a> FieldParser<'a, '_> {
         }
     }
 
-    fn store_raw_value(&mut self, key: &FieldKeyLine<'a>, text: &'a str) {
+    fn store_raw_value(&mut self, key: &BlockFieldKeyLine<'a>, text: &'a str) {
         let blank_lines = text.split_inclusive('\n').take_while(|line| line.trim().is_empty()).map(str::len).sum();
         let text = if blank_lines == 0 { text.trim_start() } else { &text[blank_lines..] };
         let text = text.trim_end();

@@ -78,7 +78,7 @@ struct ParsedListItems {
 
 /// Splits `text` at its commas, up to the bracket that closes the list. Brackets in `nesting` nest.
 fn split_at_commas(text: &str, nesting: &[char]) -> ParsedListItems {
-    let mut quotes = ClosingQuoteFinder::default();
+    let mut quotes = ListItemEndQuoteFinder::default();
     let mut items = Vec::new();
     let (mut item, mut started) = (String::new(), false);
     let mut depth = Vec::new();
@@ -127,12 +127,12 @@ fn is_closing_bracket(open: char, c: char) -> bool {
 /// Finds the ends of quoted items. A search without a result would have none from any later offset either, so it is not
 /// repeated.
 #[derive(Default)]
-struct ClosingQuoteFinder {
+struct ListItemEndQuoteFinder {
     no_more_double: bool,
     no_more_single: bool,
 }
 
-impl ClosingQuoteFinder {
+impl ListItemEndQuoteFinder {
     /// Returns the end of the quote that `c` at `at` opens: the next such quote before a comma, a bracket or the end.
     fn find_closing_quote(&mut self, text: &str, at: usize, c: char) -> Option<usize> {
         let no_more = match c {

@@ -1,7 +1,7 @@
 //! Tracks the Markdown structure of a text as it arrives, as far as it decides whether a marker counts: fences, quotes,
 //! list items and runs of backticks.
 
-use super::IgnoredRegion;
+use super::MarkerIgnoredRegion;
 use crate::limits::{FENCE_LENGTH_MIN, LIST_NUMBER_DIGITS_MAX, MARKDOWN_INDENT_MAX};
 
 const TAB_COLUMNS: usize = 4;
@@ -86,21 +86,21 @@ impl MarkdownTracker {
     }
 
     /// Returns why a marker here is ignored; `None` if it counts.
-    pub(super) fn ignored_region(&self) -> Option<IgnoredRegion> {
+    pub(super) fn ignored_region(&self) -> Option<MarkerIgnoredRegion> {
         if self.fence.is_some() {
-            return Some(IgnoredRegion::CodeFence);
+            return Some(MarkerIgnoredRegion::CodeFence);
         }
         match self.line.prefix {
-            MarkdownLinePrefix::Quote => return Some(IgnoredRegion::Quote),
+            MarkdownLinePrefix::Quote => return Some(MarkerIgnoredRegion::Quote),
             MarkdownLinePrefix::FenceRun { mark: '~', length }
             | MarkdownLinePrefix::FenceTail { mark: '~', length, .. }
                 if length >= FENCE_LENGTH_MIN =>
             {
-                return Some(IgnoredRegion::CodeFence);
+                return Some(MarkerIgnoredRegion::CodeFence);
             }
             _ => {}
         }
-        self.line.open_code_span_length().map(|_| IgnoredRegion::CodeSpan)
+        self.line.open_code_span_length().map(|_| MarkerIgnoredRegion::CodeSpan)
     }
 
     /// Processes the next character.

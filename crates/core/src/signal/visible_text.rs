@@ -5,7 +5,7 @@ use crate::limits::HELD_WHITESPACE_BYTES_MAX;
 
 /// The visible text in progress.
 #[derive(Debug, Default)]
-pub(super) struct VisibleTextBuffer {
+pub(super) struct VisibleTextGapMerger {
     /// Final text that was not taken yet.
     out: String,
     /// Whitespace at the end, so far.
@@ -16,7 +16,7 @@ pub(super) struct VisibleTextBuffer {
     started: bool,
 }
 
-impl VisibleTextBuffer {
+impl VisibleTextGapMerger {
     /// Adds the next character outside blocks.
     pub(super) fn push_char(&mut self, c: char) {
         if matches!(c, ' ' | '\t' | '\r' | '\n') {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallResolution};
 use segue_core::event::{
     AgentMessagePriority, CallRequest, Event, MidTurnPolicy, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
@@ -18,7 +18,7 @@ use segue_core::handover::{
     HandoverProvenance, HandoverSpec,
 };
 use segue_core::ids::{CallId, FragmentName};
-use segue_core::phase::{Guard, Proposer};
+use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
 use segue_core::phase::{PhaseProposal, TransitionNote};
 use segue_core::prompt::{
@@ -74,13 +74,13 @@ fn tool(name: &str, runs: ToolRunnerKind) -> FlowToolDeclaration {
 impl All {
     pub(crate) fn new() -> Self {
         let said = || {
-            FragmentSpec::changing("said", ContextLayer::UserWords).with_budget(40, FragmentOverflowPolicy::KeepStart)
+            FragmentSpec::changing("said", ContextKind::UserWords).with_budget(40, FragmentOverflowPolicy::KeepStart)
         };
-        let note = || FragmentSpec::changing("note", ContextLayer::Task);
+        let note = || FragmentSpec::changing("note", ContextKind::Task);
         let mut speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadEndTrigger::Model))
             .with_phase_graph("talk")
-            .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
-            .with_opening_fragment(FragmentSpec::changing("brief", ContextLayer::Handover))
+            .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
+            .with_opening_fragment(FragmentSpec::changing("brief", ContextKind::Handover))
             .with_ask("reply", [said()])
             .with_ask("note", [note().pin(), said()])
             .with_tool("look")
@@ -93,7 +93,7 @@ impl All {
         let coder =
             RoleSpec::new("coder", Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem)).with_ask("note", [note()]);
         let scribe = RoleSpec::new("scribe", Scope::Fresh)
-            .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
+            .with_ask("fold", [FragmentSpec::changing("folded", ContextKind::Task)]);
         let goal = HandoverFieldSpec {
             name: "goal".into(),
             field_type: HandoverFieldType::Text,
@@ -140,7 +140,7 @@ fn step_for_order(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep>
                 summary: Some("all is well".into()),
                 ..TransitionNote::default()
             };
-            let by = Proposer::Role("speaker".into());
+            let by = TransitionProposer::Role("speaker".into());
             FlowStep::ProposePhase { phase: talk(), proposal: PhaseProposal { to: word(1).into(), by, note } }
         }
         "hand" => {

@@ -3,11 +3,11 @@
 use expect_test::expect;
 use segue_core::prompt::FailureKind;
 use segue_testkit::SessionHarness;
-use segue_testkit::sample_flows::MiniConcierge;
+use segue_testkit::sample_flows::MiniConciergeFlow;
 
 #[test]
 fn experts_mapper_and_speaker_answer_and_the_phase_ends_the_speakers_thread() {
-    let mut harness = SessionHarness::open(MiniConcierge::new());
+    let mut harness = SessionHarness::open(MiniConciergeFlow::new());
     harness.send_message("which way?");
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
     harness.answer_call("expert", "left").answer_call("expert", "right").answer_call("expert", "straight");
@@ -37,7 +37,7 @@ fn experts_mapper_and_speaker_answer_and_the_phase_ends_the_speakers_thread() {
 
 #[test]
 fn missing_handover_is_requested_privately_in_the_same_thread_and_then_built() {
-    let mut harness = SessionHarness::open(MiniConcierge::new());
+    let mut harness = SessionHarness::open(MiniConciergeFlow::new());
     harness.send_message("which way?").answer_call("expert", "l").answer_call("expert", "r").answer_call("expert", "s");
     harness.answer_call("mapper", "m").answer_call("speaker", "Hm?").send_message("home").take_new_event_lines();
     harness.answer_call("speaker", "Left.").answer_call("speaker", "still no block");
@@ -56,7 +56,7 @@ fn missing_handover_is_requested_privately_in_the_same_thread_and_then_built() {
 
 #[test]
 fn failed_expert_is_tolerated_and_a_crash_repeats_no_answered_call() {
-    let mut harness = SessionHarness::open(MiniConcierge::new());
+    let mut harness = SessionHarness::open(MiniConciergeFlow::new());
     harness.send_message("which way?").answer_call("expert", "left").take_new_event_lines();
     harness.crash_and_recover();
     expect![[r#"
@@ -73,7 +73,7 @@ fn failed_expert_is_tolerated_and_a_crash_repeats_no_answered_call() {
 
 #[test]
 fn model_change_during_a_phase_opens_a_new_thread() {
-    let mut harness = SessionHarness::open(MiniConcierge::new());
+    let mut harness = SessionHarness::open(MiniConciergeFlow::new());
     harness.send_message("which way?").answer_call("expert", "l").answer_call("expert", "r").answer_call("expert", "s");
     harness.answer_call("mapper", "m").answer_call("speaker", "Hm?");
     harness.assign_model("speaker", "dog");

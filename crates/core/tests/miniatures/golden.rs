@@ -15,7 +15,7 @@ use segue_core::ids::{CallId, Seq, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ImageMediaType, ModelReply, PromptImage, TokenUsage};
 use segue_core::session::{LastIds, SessionState};
 use segue_testkit::SessionHarness;
-use segue_testkit::sample_flows::{MiniConcierge, MiniFiveNodeFlow, MiniProjectFlow, MiniTeam};
+use segue_testkit::sample_flows::{MiniConciergeFlow, MiniFiveNodeFlow, MiniProjectFlow, MiniTeamFlow};
 use serde_json::{Value, json};
 
 use super::all::{All, play_all};
@@ -29,26 +29,26 @@ struct Golden {
 }
 
 const FORMAT_1: [Golden; 16] = [
-    Golden { name: "concierge", flow: || Box::new(MiniConcierge::new()), play: concierge },
+    Golden { name: "concierge", flow: || Box::new(MiniConciergeFlow::new()), play: concierge },
     Golden { name: "nodes", flow: || Box::new(MiniFiveNodeFlow::new()), play: nodes },
     Golden { name: "project", flow: || Box::new(MiniProjectFlow::new()), play: project },
-    Golden { name: "team", flow: || Box::new(MiniTeam::new()), play: team },
+    Golden { name: "team", flow: || Box::new(MiniTeamFlow::new()), play: team },
     Golden { name: "all", flow: || Box::new(All::new()), play: play_all },
     Golden { name: "commanded", flow: || Box::new(commanded::flow()), play: commanded::play },
-    Golden { name: "vendors", flow: || Box::new(MiniConcierge::new()), play: vendors },
-    Golden { name: "retried", flow: || Box::new(MiniConcierge::new()), play: retried },
+    Golden { name: "vendors", flow: || Box::new(MiniConciergeFlow::new()), play: vendors },
+    Golden { name: "retried", flow: || Box::new(MiniConciergeFlow::new()), play: retried },
     Golden { name: "outcomes", flow: || Box::new(MiniProjectFlow::new()), play: outcomes },
-    Golden { name: "token_ratios", flow: || Box::new(MiniConcierge::new()), play: token_ratios },
-    Golden { name: "cancelled", flow: || Box::new(MiniConcierge::new()), play: cancelled },
+    Golden { name: "token_ratios", flow: || Box::new(MiniConciergeFlow::new()), play: token_ratios },
+    Golden { name: "cancelled", flow: || Box::new(MiniConciergeFlow::new()), play: cancelled },
     Golden { name: "exchange", flow: || Box::new(exchange::flow()), play: exchange::play },
-    Golden { name: "copied", flow: || Box::new(MiniTeam::new()), play: copied },
+    Golden { name: "copied", flow: || Box::new(MiniTeamFlow::new()), play: copied },
     Golden { name: "held_tools", flow: || Box::new(held_tools::flow()), play: held_tools::play },
     Golden { name: "client_tools", flow: || Box::new(client_tools::flow()), play: client_tools::play },
     Golden { name: "rounds", flow: || Box::new(rounds::flow()), play: rounds::play },
 ];
 
 fn concierge() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniConcierge::new());
+    let mut harness = SessionHarness::open(MiniConciergeFlow::new());
     harness
         .send_message("which way?")
         .answer_call("expert", "left")
@@ -68,7 +68,7 @@ fn concierge() -> SessionHarness {
 
 /// A turn that failed and was retried.
 fn retried() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniConcierge::new());
+    let mut harness = SessionHarness::open(MiniConciergeFlow::new());
     harness
         .send_message("which way?")
         .answer_call("expert", "left")
@@ -84,7 +84,7 @@ fn retried() -> SessionHarness {
 
 /// Cancelled calls: not started, in flight with a late outcome, and in flight without one.
 fn cancelled() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniConcierge::new());
+    let mut harness = SessionHarness::open(MiniConciergeFlow::new());
     harness
         .send_message("which way?")
         .answer_call("expert", "left")
@@ -149,7 +149,7 @@ fn outcomes() -> SessionHarness {
 
 /// Vendors that count more tokens than we do, one of them after it rejected an answer.
 fn token_ratios() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniConcierge::new());
+    let mut harness = SessionHarness::open(MiniConciergeFlow::new());
     harness.send_message(&format!("which way? {}", "word ".repeat(600)));
     let input = |input| Some(TokenUsage { input_tokens: input, output_tokens: 9, ..TokenUsage::default() });
     let reply = |text: &str, usage, rejected_usage| ModelReply {
@@ -170,7 +170,7 @@ fn token_ratios() -> SessionHarness {
 }
 
 fn team() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniTeam::new());
+    let mut harness = SessionHarness::open(MiniTeamFlow::new());
     harness.send_message("story-1 to ann").send_message("story-2 to bob").send_message("fact to ann");
     harness.answer_call("coder", "plan one?").answer_call("architect", "change it").crash_and_recover();
     harness.answer_call("coder", "plan bob?").answer_call("architect", "fine, bob").answer_call("coder", "plan two?");
@@ -184,7 +184,7 @@ fn team() -> SessionHarness {
 
 /// A deferred fork made while agents were working, resumed later.
 fn copied() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniTeam::new());
+    let mut harness = SessionHarness::open(MiniTeamFlow::new());
     harness
         .send_message("story-1 to ann")
         .send_message("story-2 to bob")
@@ -200,7 +200,7 @@ fn copied() -> SessionHarness {
 
 /// Behaviour of real vendors: images, vendor state, a fallback model, a prompt that is too long.
 fn vendors() -> SessionHarness {
-    let mut harness = SessionHarness::open(MiniConcierge::new());
+    let mut harness = SessionHarness::open(MiniConciergeFlow::new());
     harness.set_fallback_model("speaker", "spare");
     let images = vec![PromptImage { media_type: ImageMediaType::Png, data: "aWk=".into() }];
     harness.apply_input(SessionInput::Message {

@@ -6,7 +6,7 @@ use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, Turn
 use segue_core::flow::FlowStep;
 use segue_core::phase::{
     ConditionVerdict, Guard, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
-    PhaseProposal, PhaseSpec, Proposer,
+    PhaseProposal, PhaseSpec, TransitionProposer,
 };
 use segue_testkit::{ClosureFlow, SessionHarness};
 
@@ -41,7 +41,7 @@ pub(crate) fn flow() -> ClosureFlow {
                 "again" => "build",
                 _ => "end",
             };
-            let proposal = PhaseProposal::new(to, Proposer::Role("speaker".into()));
+            let proposal = PhaseProposal::new(to, TransitionProposer::Role("speaker".into()));
             vec![FlowStep::ProposePhase { phase: key(), proposal }]
         }
         Event::PhaseRoundCounted { .. } | Event::PhaseTransitionRefused(_) => {

@@ -2,11 +2,11 @@
 
 use expect_test::expect;
 use segue_testkit::SessionHarness;
-use segue_testkit::sample_flows::MiniTeam;
+use segue_testkit::sample_flows::MiniTeamFlow;
 
 #[test]
 fn reviewers_thread_lasts_for_one_story() {
-    let mut harness = SessionHarness::open(MiniTeam::new());
+    let mut harness = SessionHarness::open(MiniTeamFlow::new());
     harness.send_message("story-1 to ann").send_message("story-2 to bob");
     harness.answer_call("coder", "plan one?").answer_call("architect", "change it");
     harness.answer_call("coder", "plan bob?").answer_call("architect", "fine, bob").take_new_event_lines();
@@ -24,7 +24,7 @@ fn reviewers_thread_lasts_for_one_story() {
 
 #[test]
 fn urgent_message_is_received_first_and_none_is_lost() {
-    let mut harness = SessionHarness::open(MiniTeam::new());
+    let mut harness = SessionHarness::open(MiniTeamFlow::new());
     harness
         .send_message("story-1 to ann")
         .send_message("story-2 to ann")
@@ -50,7 +50,7 @@ fn urgent_message_is_received_first_and_none_is_lost() {
 
 #[test]
 fn crash_between_two_messages_loses_neither() {
-    let mut harness = SessionHarness::open(MiniTeam::new());
+    let mut harness = SessionHarness::open(MiniTeamFlow::new());
     harness
         .send_message("story-1 to ann")
         .send_message("story-2 to bob")

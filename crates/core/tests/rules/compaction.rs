@@ -1,7 +1,7 @@
 //! Threads that no longer fit: which messages are folded, which are kept, who writes the summary, and what happens
 //! without one.
 
-use segue_core::context::{ContextLayer, FragmentSpec, PreviousPromptComparison};
+use segue_core::context::{ContextKind, FragmentSpec, PreviousPromptComparison};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, ThreadCompacted, TurnOutcome};
 use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ThreadLengthLimit, ToolRunnerKind};
@@ -598,7 +598,7 @@ fn summarizer_with_a_persistent_scope_or_tools_is_invalid() {
     );
     let phaseless = ClosureFlow::spec_with_role(
         RoleSpec::new("x", Scope::per_phase())
-            .with_ask("go", [FragmentSpec::changing("message", ContextLayer::UserWords)]),
+            .with_ask("go", [FragmentSpec::changing("message", ContextKind::UserWords)]),
     );
     assert_eq!(phaseless.validation_errors(), ["role `x`: its scope ends with the phase, but it has no phase graph"]);
 }

@@ -1,7 +1,7 @@
 //! Private questions that read a thread without adding to it, or need no thread at all; fragments that do not stay in the
 //! thread; answers with a schema of their own, and turns that a command starts.
 
-use segue_core::context::{CallThread, ContextLayer, FragmentSpec, PreviousPromptComparison, PromptReceipt};
+use segue_core::context::{CallThread, ContextKind, FragmentSpec, PreviousPromptComparison, PromptReceipt};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, TurnOutcome};
 use segue_core::flow::{FlowCommandSpec, FlowStep, RoleSpec};
@@ -16,7 +16,7 @@ fn open_with_question() -> SessionHarness {
 }
 
 fn note_fragment() -> FragmentSpec {
-    FragmentSpec::changing("note", ContextLayer::Task)
+    FragmentSpec::changing("note", ContextKind::Task)
 }
 
 fn open_with_role(speaker: RoleSpec) -> SessionHarness {
@@ -116,7 +116,7 @@ fn standalone_question_costs_the_same_however_long_the_thread_is() {
 
 /// Opens a session in which each reply is asked for with a note that does not stay in the thread.
 fn open_with_passing_note() -> SessionHarness {
-    let message = FragmentSpec::changing("message", ContextLayer::UserWords);
+    let message = FragmentSpec::changing("message", ContextKind::UserWords);
     let speaker = ClosureFlow::speaker_role().with_ask("reply", [note_fragment().for_its_call_only(), message]);
     let flow = ClosureFlow::new(ClosureFlow::spec_with_role(speaker), |_, event| match &event.event {
         Event::TurnStarted { .. } => {

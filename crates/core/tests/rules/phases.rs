@@ -6,7 +6,7 @@ use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, TurnOutcome};
 use segue_core::flow::{FlowSpec, FlowStep, RoleSpec};
 use segue_core::handover::{HandoverDocument, HandoverProvenance, HandoverSpec};
-use segue_core::phase::{ConditionVerdict, Guard, Proposer};
+use segue_core::phase::{ConditionVerdict, Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::phase::{PhaseProposal, TransitionCause};
 use segue_core::scope::Scope;
@@ -251,7 +251,7 @@ fn turn_with_a_transition_counts_in_the_phases_with_calls() {
                     calls: Vec::new(),
                     provenance: HandoverProvenance::Emitted,
                 };
-                let go = PhaseProposal::new("review", Proposer::Role("speaker".into()));
+                let go = PhaseProposal::new("review", TransitionProposer::Role("speaker".into()));
                 vec![
                     hand,
                     FlowStep::ProposePhase { phase: key(), proposal: go },
@@ -363,7 +363,7 @@ fn agents_graph_starts_with_its_first_call_and_sees_later_handovers() {
             },
             FlowStep::ProposePhase {
                 phase: proposed.clone(),
-                proposal: PhaseProposal::new("review", Proposer::Agent("ann".into())),
+                proposal: PhaseProposal::new("review", TransitionProposer::Agent("ann".into())),
             },
         ],
         _ => Vec::new(),
@@ -391,7 +391,7 @@ fn handover_opens_guards_only_of_its_owners_graph() {
     let graph_of = |agent: &str| PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Agent(agent.into()) };
     let propose = move |agent: &str| FlowStep::ProposePhase {
         phase: graph_of(agent),
-        proposal: PhaseProposal::new("review", Proposer::Agent(agent.into())),
+        proposal: PhaseProposal::new("review", TransitionProposer::Agent(agent.into())),
     };
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => {

@@ -4,7 +4,7 @@ use segue_core::context::{CallThread, PreviousPromptComparison};
 use segue_core::event::{CallOpened, Event, RetryDecision, TurnOutcome};
 use segue_core::phase::TransitionCause;
 use segue_core::prompt::FailureKind;
-use segue_core::scope::{ChangedThreadReuseCondition, ThreadOpenReason};
+use segue_core::scope::{ThreadOpenReason, ThreadReuseMismatch};
 
 /// Returns the labels of an event.
 pub(crate) fn event_labels(event: &Event) -> Vec<&'static str> {
@@ -43,11 +43,11 @@ fn call_labels(opened: &CallOpened) -> Vec<&'static str> {
             ThreadOpenReason::FirstUse => labels.push("first"),
             ThreadOpenReason::TooOld => labels.push("aged"),
             ThreadOpenReason::Changed(parts) => labels.extend(parts.iter().map(|part| match part {
-                ChangedThreadReuseCondition::Turn => "turn",
-                ChangedThreadReuseCondition::Phase => "phase",
-                ChangedThreadReuseCondition::Model => "model",
-                ChangedThreadReuseCondition::WorkItem => "work",
-                ChangedThreadReuseCondition::Reset => "reset",
+                ThreadReuseMismatch::Turn => "turn",
+                ThreadReuseMismatch::Phase => "phase",
+                ThreadReuseMismatch::Model => "model",
+                ThreadReuseMismatch::WorkItem => "work",
+                ThreadReuseMismatch::Reset => "reset",
             })),
         },
     }

@@ -1,7 +1,7 @@
 //! A flow with a role for every scope, which follows orders in the user's messages and the models' answers. Each text
 //! contains the call in which it was created: `‹c7›`.
 
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
 };
@@ -11,7 +11,7 @@ use segue_core::flow::{
 };
 use segue_core::ids::{CallId, FragmentName, TurnId};
 use segue_core::phase::PhaseProposal;
-use segue_core::phase::{Guard, Proposer};
+use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::prompt::ModelToolSpec;
 use segue_core::scope::{Scope, ThreadEndTrigger};
@@ -71,12 +71,12 @@ fn graph(name: &str, owner_kind: PhaseGraphOwnerKind) -> PhaseGraph {
 }
 
 fn role(name: &str, scope: Scope) -> RoleSpec {
-    let task = || FragmentSpec::changing("task", ContextLayer::Task);
+    let task = || FragmentSpec::changing("task", ContextKind::Task);
     let mut role = RoleSpec::new(name, scope)
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
-        .with_ask("task", [task(), FragmentSpec::changing("message", ContextLayer::UserWords)])
+        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
+        .with_ask("task", [task(), FragmentSpec::changing("message", ContextKind::UserWords)])
         .with_ask("pin", [task().pin()])
-        .with_ask("same", [FragmentSpec::changing("same", ContextLayer::Task)])
+        .with_ask("same", [FragmentSpec::changing("same", ContextKind::Task)])
         .with_tool("look");
     role.reply_tokens_max = 100;
     role.compaction.summary_tokens_max = 40;
@@ -86,7 +86,7 @@ fn role(name: &str, scope: Scope) -> RoleSpec {
 impl Everything {
     pub(crate) fn new() -> Self {
         let mut scribe = RoleSpec::new("scribe", Scope::Fresh)
-            .with_ask("fold", [FragmentSpec::changing("folded", ContextLayer::Task)]);
+            .with_ask("fold", [FragmentSpec::changing("folded", ContextKind::Task)]);
         scribe.reply_tokens_max = 100;
         let summarised = |mut role: RoleSpec| {
             role.compaction.summarizer = Some(SummarizerRole { role: "scribe".into(), ask: "fold".into() });
@@ -96,7 +96,7 @@ impl Everything {
             role.unknown_outcome = policy;
             role
         };
-        let opened = || FragmentSpec::changing("opened", ContextLayer::Task);
+        let opened = || FragmentSpec::changing("opened", ContextKind::Task);
         let look =
             ModelToolSpec { name: "look".into(), description: "look".into(), parameters: json!({"type": "object"}) };
         let spec = FlowSpec::new("everything", "a role for every scope")
@@ -138,7 +138,7 @@ impl Everything {
                 work: work.map(|work| format!("work-{work}").into()),
             },
             Order::Go { graph, to } => {
-                let proposal = PhaseProposal::new(PHASES[*to], Proposer::Engine);
+                let proposal = PhaseProposal::new(PHASES[*to], TransitionProposer::Engine);
                 FlowStep::ProposePhase { phase: key(*graph), proposal }
             }
             Order::Cancel { place } => {

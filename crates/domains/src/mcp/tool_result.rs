@@ -1,7 +1,7 @@
 //! Converts the result of an MCP tool into records, as the domain declares them. The size of what is passed on is limited.
 
 use segue_flows::assistant::domain::{DomainSchema, McpToolConfig};
-use segue_flows::assistant::tools::{DomainToolResult, ToolResultRecord};
+use segue_flows::assistant::tools::{DomainToolResult, ReturnedDomainRecord};
 use segue_flows::limits::RECORD_TEXT_CHARS_MAX;
 use segue_mcp::{CallToolResult, tool_result_text, truncate_server_text};
 use serde_json::{Map, Value, json};
@@ -24,7 +24,7 @@ pub(super) fn convert_tool_result(
         Some(rows) => {
             let total = u64::try_from(rows.len()).ok();
             let mut bytes = 0;
-            let fits = |row: &ToolResultRecord| {
+            let fits = |row: &ReturnedDomainRecord| {
                 bytes += serde_json::to_string(row).map_or(0, |row| row.len());
                 bytes <= READ_BYTES_MAX
             };
@@ -38,7 +38,7 @@ pub(super) fn convert_tool_result(
     }
 }
 
-fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> Option<Vec<ToolResultRecord>> {
+fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> Option<Vec<ReturnedDomainRecord>> {
     let kind = domain.find_type(tool.returned_type.as_deref()?)?;
     let items = match value.pointer(&tool.at)? {
         Value::Array(items) => items.as_slice(),
@@ -63,7 +63,7 @@ fn extract_rows(domain: &DomainSchema, tool: &McpToolConfig, value: &Value) -> O
             Some(Value::Null) | None => String::new(),
             Some(other) => other.to_string(),
         };
-        Some(ToolResultRecord { kind: kind.name.clone(), id, label, fields })
+        Some(ReturnedDomainRecord { kind: kind.name.clone(), id, label, fields })
     };
     Some(items.iter().filter_map(row).collect())
 }

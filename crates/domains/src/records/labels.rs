@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension};
 use segue_flows::assistant::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
-use segue_flows::assistant::tools::ToolResultRecord;
+use segue_flows::assistant::tools::ReturnedDomainRecord;
 use serde_json::{Map, Value, json};
 
 use super::record_store;
@@ -52,7 +52,7 @@ pub(super) fn build_record_row(
     id: &str,
     values: &Map<String, Value>,
     fields: &[&RecordField],
-) -> rusqlite::Result<ToolResultRecord> {
+) -> rusqlite::Result<ReturnedDomainRecord> {
     let mut shown = Map::new();
     for field in fields {
         let value = values.get(&field.name).cloned().unwrap_or(Value::Null);
@@ -67,7 +67,7 @@ pub(super) fn build_record_row(
         };
         shown.insert(field.name.clone(), value);
     }
-    Ok(ToolResultRecord {
+    Ok(ReturnedDomainRecord {
         kind: kind.name.clone(),
         id: id.to_owned(),
         label: load_label(connection, domain, kind, id)?,

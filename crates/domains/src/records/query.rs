@@ -3,7 +3,7 @@
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params_from_iter};
 use segue_flows::assistant::domain::{
-    DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordFilter, RecordQuery, RecordType,
+    DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldCondition, RecordFieldKind, RecordQuery, RecordType,
 };
 use segue_flows::assistant::tools::{DomainToolRequest, DomainToolResult, RecordKey};
 use serde_json::Value;
@@ -116,7 +116,7 @@ fn order_by_clause(kind: &RecordType, query: &RecordQuery) -> Result<String, Rec
 fn filter_condition(
     domain: &DomainSchema,
     kind: &RecordType,
-    filter: &RecordFilter,
+    filter: &RecordFieldCondition,
     bound: &mut Vec<Value>,
 ) -> Result<String, RecordsError> {
     let values: Vec<Value> = match &filter.value {

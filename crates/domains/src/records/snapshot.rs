@@ -2,7 +2,9 @@
 
 use rusqlite::Connection;
 use segue_core::body::BodyId;
-use segue_flows::assistant::domain::{DomainSchema, DomainSnapshotParameters, RecordQuery, RecordType, TitledQuery};
+use segue_flows::assistant::domain::{
+    DomainSchema, DomainSnapshotParameters, RecordQuery, RecordType, TitledSnapshotQuery,
+};
 use segue_flows::assistant::tools::{
     DomainRecordsOverview, DomainSnapshotSection, DomainToolRequest, DomainToolResult,
 };
@@ -27,7 +29,7 @@ pub(super) fn take_snapshot(
         let count = connection.query_row(&sql, [], |row| row.get::<_, i64>(0))?;
         snapshot.counts.push((kind.name.clone(), count.cast_unsigned()));
     }
-    for TitledQuery { title, query } in parameters.queries {
+    for TitledSnapshotQuery { title, query } in parameters.queries {
         let found = execute_query(connection, domain, &query)?;
         snapshot.sections.push(DomainSnapshotSection {
             title,

@@ -11,7 +11,7 @@ use segue_core::flow::{BodyTextLookup, DynFlowContext, EventSubject, TextResolve
 use segue_core::ids::{CallId, ToolRunId, UnixMillis};
 use segue_core::prompt::Prompt;
 use segue_core::session::Effect;
-use segue_models::{ModelKind, RehearsalHints};
+use segue_models::{ModelBackendKind, RehearsalHints};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
@@ -92,7 +92,7 @@ impl SessionActor {
     /// Asks the flow for hints for the rehearsal model.
     fn collect_rehearsal_hints(&self, opened: &CallOpened, prompt: &Prompt) -> RehearsalHints {
         let model = self.shared.models.get(&opened.model);
-        if !model.is_ok_and(|model| model.describe().kind == ModelKind::Rehearsal) {
+        if !model.is_ok_and(|model| model.describe().kind == ModelBackendKind::Rehearsal) {
             return RehearsalHints::default();
         }
         let texts = TextResolver::new(&self.cached.texts);

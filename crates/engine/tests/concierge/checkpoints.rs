@@ -2,7 +2,7 @@
 
 use segue_core::context::{CallThread, FragmentSource, PreviousPromptComparison};
 use segue_core::ids::HandoverId;
-use segue_core::scope::{ChangedThreadReuseCondition, ThreadOpenReason};
+use segue_core::scope::{ThreadOpenReason, ThreadReuseMismatch};
 use serde_json::Value;
 
 use crate::harness::{ConciergeHarness, MESSAGES_TO_PLAN, fragment_layout};
@@ -52,7 +52,7 @@ async fn s27_checkpoint_3_the_explorer_is_fresh_sees_the_handover_and_no_transcr
     assert_eq!(explorer.phase.as_ref().map(|phase| phase.as_str()), Some("explorer"));
     match &explorer.receipt.thread {
         CallThread::Opened { why: ThreadOpenReason::Changed(parts), .. } => {
-            assert_eq!(parts, &[ChangedThreadReuseCondition::Phase])
+            assert_eq!(parts, &[ThreadReuseMismatch::Phase])
         }
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }

@@ -7,7 +7,7 @@ use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::RetryPolicy;
 use segue_core::prompt::{CallFailure, FailureKind, StopReason};
 use segue_engine::{Engine, EngineConfig};
-use segue_models::{LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunkStream};
+use segue_models::{LanguageModel, ModelBackendKind, ModelDescription, ModelRegistry, ModelRequest, ReplyChunkStream};
 use segue_store::memory::{InMemoryStore, MemoryDisk};
 
 use crate::harness::{
@@ -149,7 +149,7 @@ impl LanguageModel for PanickingModel {
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: ModelKind::Vendor, label: "panicking".to_owned(), window_tokens: 100_000 }
+        ModelDescription { kind: ModelBackendKind::Vendor, label: "panicking".to_owned(), window_tokens: 100_000 }
     }
 }
 

@@ -9,7 +9,7 @@ use segue_core::event::TurnOutcome;
 use segue_core::ids::SessionId;
 use segue_core::prompt::{CallFailure, FailureKind};
 use segue_engine::{Engine, SessionOptions};
-use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
 
 use crate::harness::{
     FaultyStore, InjectedFaults, ReceivedCalls, advance_ms, chat_engine, chat_flow, engine_config, load_state,
@@ -22,9 +22,9 @@ async fn a_message_is_refused_while_the_disk_is_full() {
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     let before = read_events(&engine, &session).await;
-    disk.inject_fault(AppendFault::DiskFull);
+    disk.inject_fault(InjectedAppendFault::DiskFull);
     assert_eq!(engine.send_message(&session, "hello".into()).await.expect_err("the disk is full").code(), "disk-full");
-    disk.inject_fault(AppendFault::DiskFull);
+    disk.inject_fault(InjectedAppendFault::DiskFull);
     assert_eq!(engine.send_and_wait(&session, "hello".into()).await.expect_err("the disk is full").code(), "disk-full");
     assert_eq!(read_events(&engine, &session).await, before, "nothing of it is recorded");
     assert_eq!(run_turn(&engine, &mut calls, &session, "hello", "yes").await.replies, ["yes"]);
@@ -38,7 +38,7 @@ async fn an_answer_is_kept_until_the_disk_has_space() {
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
-    (0..6).for_each(|_| disk.inject_fault(AppendFault::DiskFull));
+    (0..6).for_each(|_| disk.inject_fault(InjectedAppendFault::DiskFull));
     call.answer("worth its price");
     advance_ms(100).await;
     let started = tokio::time::Instant::now();
@@ -56,16 +56,16 @@ async fn an_answer_is_kept_until_the_disk_has_space() {
 async fn a_commit_that_was_written_despite_an_error_counts() {
     let disk = MemoryDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
-    disk.inject_fault(AppendFault::AfterCommit);
+    disk.inject_fault(InjectedAppendFault::AfterCommit);
     let session = open_session(&engine).await;
-    disk.inject_fault(AppendFault::AfterCommit);
+    disk.inject_fault(InjectedAppendFault::AfterCommit);
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
-    disk.inject_fault(AppendFault::AfterCommit);
+    disk.inject_fault(InjectedAppendFault::AfterCommit);
     call.answer("yes");
     let report = pending_turn.await.expect("the task does not panic").expect("it is answered");
     assert_eq!((report.outcome, report.replies), (TurnOutcome::Done, vec!["yes".to_owned()]));
-    disk.inject_fault(AppendFault::AfterCommit);
+    disk.inject_fault(InjectedAppendFault::AfterCommit);
     engine.send_message(&session, "once".into()).await.expect("accepted");
     calls.next().await.answer("yes");
     advance_ms(10).await;
@@ -77,11 +77,11 @@ async fn an_unwritten_answer_is_retried_and_an_unwritten_message_is_refused() {
     let disk = MemoryDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
-    disk.inject_fault(AppendFault::BeforeCommit);
+    disk.inject_fault(InjectedAppendFault::BeforeCommit);
     assert_eq!(engine.send_message(&session, "hello".into()).await.expect_err("it fails").code(), "store");
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
-    disk.inject_fault(AppendFault::BeforeCommit);
+    disk.inject_fault(InjectedAppendFault::BeforeCommit);
     call.answer("yes");
     assert_eq!(pending_turn.await.expect("the task does not panic").expect("it is answered").replies, ["yes"]);
     assert_eq!(load_state(&engine, &session).await.session.last_ids.message.0, 1);
@@ -94,7 +94,7 @@ async fn an_unknown_outcome_is_resolved_later() {
     let (base, mut calls) = engine_config(store, chat_flow());
     let engine = Engine::start(base).await.expect("it starts");
     let session = open_session(&engine).await;
-    disk.inject_fault(AppendFault::AfterCommit);
+    disk.inject_fault(InjectedAppendFault::AfterCommit);
     faults.failing_leases.store(3, Ordering::Relaxed);
     let error = engine.send_message(&session, "hello".into()).await.expect_err("the outcome is unknown");
     assert!(error.is_transient(), "{error}");
@@ -122,7 +122,7 @@ async fn session_between_attempts(disk: &MemoryDisk) -> (Engine, ReceivedCalls, 
 }
 
 /// Returns the same, after the turn was cancelled by a commit with an unknown outcome.
-async fn session_with_uncertain_cancellation(fault: AppendFault) -> (Engine, ReceivedCalls, SessionId) {
+async fn session_with_uncertain_cancellation(fault: InjectedAppendFault) -> (Engine, ReceivedCalls, SessionId) {
     let disk = MemoryDisk::new();
     let (engine, calls, session, faults) = session_between_attempts(&disk).await;
     disk.inject_fault(fault);
@@ -137,14 +137,14 @@ async fn session_with_uncertain_cancellation(fault: AppendFault) -> (Engine, Rec
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_not_made_if_its_cancellation_was_written() {
-    let (engine, mut calls, session) = session_with_uncertain_cancellation(AppendFault::AfterCommit).await;
+    let (engine, mut calls, session) = session_with_uncertain_cancellation(InjectedAppendFault::AfterCommit).await;
     calls.expect_none().await;
     assert_eq!(turn_outcomes(&engine, &session).await, [TurnOutcome::Cancelled]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_made_once_its_cancellation_turns_out_unwritten() {
-    let (engine, mut calls, session) = session_with_uncertain_cancellation(AppendFault::BeforeCommit).await;
+    let (engine, mut calls, session) = session_with_uncertain_cancellation(InjectedAppendFault::BeforeCommit).await;
     let again = calls.next().await;
     assert_eq!(again.metadata.attempt, 2);
     again.answer("yes");
@@ -167,7 +167,7 @@ async fn a_session_that_could_not_be_written_leaves_its_name_free() {
     let (one, _calls) = chat_engine(&disk).await;
     let (other, _calls) = chat_engine(&disk).await;
     let options = || SessionOptions { session: Some("s".into()), ..SessionOptions::default() };
-    disk.inject_fault(AppendFault::DiskFull);
+    disk.inject_fault(InjectedAppendFault::DiskFull);
     assert_eq!(one.open_session(&"puppet".into(), options()).await.expect_err("the disk is full").code(), "disk-full");
     other.open_session(&"puppet".into(), options()).await.expect("the name is free");
 }

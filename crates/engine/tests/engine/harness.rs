@@ -18,8 +18,8 @@ use segue_engine::clock::TokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionOptions, TurnReport, UserMessage};
 use segue_models::{
-    CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunk, ReplyChunkStream,
-    ReplyFinish,
+    CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRegistry, ModelRequest, ReplyChunk,
+    ReplyChunkStream, ReplyFinish,
 };
 use segue_store::memory::{InMemoryStore, MemoryDisk};
 use segue_store::{
@@ -61,7 +61,7 @@ impl LanguageModel for ControlledModel {
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: ModelKind::Scripted, label: "controlled".to_owned(), window_tokens: 100_000 }
+        ModelDescription { kind: ModelBackendKind::Scripted, label: "controlled".to_owned(), window_tokens: 100_000 }
     }
 }
 

@@ -14,7 +14,7 @@ use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig, SessionUpdate, TurnReport};
-use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -313,7 +313,7 @@ async fn a_late_answer_is_retried_until_the_store_accepts_it() {
     let (_, second) = run_turn_without_second(&engine, &mut calls, &session).await;
     advance_ms(2_000).await;
     faults.failing_leases.store(3, std::sync::atomic::Ordering::Relaxed);
-    (0..3).for_each(|_| disk.inject_fault(AppendFault::DiskFull));
+    (0..3).for_each(|_| disk.inject_fault(InjectedAppendFault::DiskFull));
     second.answer("after all");
     advance_ms(20_000).await;
     assert_eq!(late_answers(&engine, &session).await, late_answer(2, "after all"), "once, and not lost");

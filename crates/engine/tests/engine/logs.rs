@@ -9,7 +9,7 @@ use segue_core::ids::Seq;
 use segue_core::prompt::{CallFailure, FailureKind};
 use segue_engine::Engine;
 use segue_engine::limits::{BREAKER_FAILURES_MAX, PARKED_LEASE_MS_MAX, UPDATES_BUFFERED_MAX};
-use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
 use segue_store::{LeaseStore, TakeoverPolicy};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level};
@@ -118,7 +118,7 @@ async fn log_tells_how_an_unknown_commit_was_resolved() {
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
-    disk.inject_fault(AppendFault::AfterCommit);
+    disk.inject_fault(InjectedAppendFault::AfterCommit);
     call.answer("yes");
     pending_turn.await.expect("the task lives").expect("it is answered");
     log.find_line(&["WARN", "outcome of a commit unknown", "session=s"]);
@@ -126,7 +126,7 @@ async fn log_tells_how_an_unknown_commit_was_resolved() {
 
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
-    disk.inject_fault(AppendFault::DiskFull);
+    disk.inject_fault(InjectedAppendFault::DiskFull);
     call.answer("yes");
     pending_turn.await.expect("the task lives").expect("it is answered");
     log.find_line(&["WARN", "write failed; it is retried", "session=s", "the disk is full"]);

@@ -8,7 +8,7 @@ use segue_core::event::{CallRequest, Event};
 use segue_core::flow::FlowStep;
 use segue_core::scope::Scope;
 use segue_engine::{Engine, Error};
-use segue_store::memory::{AppendFault, MemoryDisk};
+use segue_store::memory::{InjectedAppendFault, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -40,7 +40,7 @@ async fn a_session_can_be_deleted_when_the_disk_is_full() {
     let session = open_session(&engine).await;
     engine.send_message(&session, "a secret".into()).await.expect("accepted");
     let call = calls.next().await;
-    (0..1_000).for_each(|_| disk.inject_fault(AppendFault::DiskFull));
+    (0..1_000).for_each(|_| disk.inject_fault(InjectedAppendFault::DiskFull));
     call.answer("which is not written");
     advance_ms(100).await;
     engine.delete_session(&session).await.expect("it is deleted");

@@ -10,7 +10,7 @@ use segue_core::ids::{CallId, Seq, SessionId};
 use segue_core::scope::Scope;
 use segue_engine::{Engine, EngineConfig, Error, SessionExportStream, SessionResumePolicy};
 use segue_store::SessionQuery;
-use segue_store::memory::{AppendFault, InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -121,7 +121,7 @@ async fn an_import_that_could_not_be_written_leaves_the_name_free() {
     let disk = MemoryDisk::new();
     let (engine, _calls, session) = session_with_two_turns(&disk).await;
     let lines = export_lines(&engine, &session).await;
-    disk.inject_fault(AppendFault::DiskFull);
+    disk.inject_fault(InjectedAppendFault::DiskFull);
     let error =
         engine.import_session(lines.clone().into_iter(), Some("copy".into())).await.expect_err("the disk is full");
     assert_eq!(error.code(), "disk-full");
@@ -240,7 +240,7 @@ async fn a_fork_of_a_closed_session_is_open() {
 async fn a_fork_that_calls_unused_took_up_is_recorded_at_the_next_start() {
     let disk = MemoryDisk::new();
     let (engine_one, _calls, session) = session_with_two_turns(&disk).await;
-    disk.inject_fault(AppendFault::DiskFull);
+    disk.inject_fault(InjectedAppendFault::DiskFull);
     advance_ms(2_000).await;
     // The store forks, but the disk is full for the fork's first own event.
     let fork = tokio::time::timeout(

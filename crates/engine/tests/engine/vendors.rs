@@ -187,7 +187,7 @@ impl LanguageModel for CachingRecorder {
 
     fn describe(&self) -> ModelDescription {
         ModelDescription {
-            kind: segue_models::ModelKind::Vendor,
+            kind: segue_models::ModelBackendKind::Vendor,
             label: "caching recorder".into(),
             window_tokens: 10_000,
         }

@@ -8,7 +8,7 @@ use segue_core::event::{Event, RecordedEvent, ToolRunOutcome, TurnOutcome};
 use segue_core::ids::{Seq, ToolRunId, UnixMillis};
 use segue_flows::assistant::facts::AssistantFact;
 use segue_flows::assistant::spec::UNDO_COMMAND;
-use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, ToolRunPurpose};
+use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolRunPurpose};
 use serde_json::json;
 
 use crate::check::CheckedJournal;
@@ -138,7 +138,7 @@ impl RecordedWrites {
     fn apply_fact(&mut self, fact: &AssistantFact) {
         match fact {
             AssistantFact::RecordsReceived(outcome) => match self.purpose_of(outcome.run) {
-                Some(ToolRunPurpose::Undo) => self.end(outcome.run, RecordedWriteEnd::Undone),
+                Some(DomainToolRunPurpose::Undo) => self.end(outcome.run, RecordedWriteEnd::Undone),
                 Some(_) => self.end(outcome.run, RecordedWriteEnd::Changed),
                 None => {}
             },
@@ -166,7 +166,7 @@ impl RecordedWrites {
         undos.find(|(_, request)| request.parameters.get("run") == Some(&json!(write.0))).map(|(undo, _)| *undo)
     }
 
-    fn purpose_of(&self, run: ToolRunId) -> Option<ToolRunPurpose> {
+    fn purpose_of(&self, run: ToolRunId) -> Option<DomainToolRunPurpose> {
         self.requests.get(&run).map(|request| request.purpose)
     }
 

@@ -29,7 +29,8 @@ use segue_engine::{Engine, EngineConfig, SessionOptions, SessionResumePolicy};
 use segue_flows::workspace::WorkspaceFlow;
 use segue_flows::workspace::requests::{LessonToAdd, WorkspaceSessionRequest, workspace_session};
 use segue_models::{
-    LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish,
+    LanguageModel, ModelBackendKind, ModelDescription, ModelRegistry, ModelRequest, ReplyChunk, ReplyChunkStream,
+    ReplyFinish,
 };
 use segue_store::memory::MemoryDisk;
 use segue_store::{PendingWorkStatus, SessionQuery, StoreClock};
@@ -232,7 +233,7 @@ impl LanguageModel for WorkerModel {
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: ModelKind::Scripted, label: "worker".to_owned(), window_tokens: 100_000 }
+        ModelDescription { kind: ModelBackendKind::Scripted, label: "worker".to_owned(), window_tokens: 100_000 }
     }
 }
 

@@ -8,13 +8,13 @@ use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, PhaseGraphKey, RecordedEvent};
 use segue_core::flow::Artifact;
 use segue_core::flow::{
-    DynFlow, DynFlowContext, DynFlowState, FactDisplay, FlowSpec, FlowStep, FragmentRenderContext, RehearsedReply,
+    DynFlow, DynFlowContext, DynFlowState, FactDisplay, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
     RetryPolicy, UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
 use segue_core::phase::ConditionVerdict;
 use segue_core::prompt::{ModelToolSpec, Prompt};
-use segue_testkit::sample_flows::{MiniConcierge, MiniFiveNodeFlow, MiniProjectFlow, MiniTeam};
+use segue_testkit::sample_flows::{MiniConciergeFlow, MiniFiveNodeFlow, MiniProjectFlow, MiniTeamFlow};
 use serde_json::Value;
 
 use crate::assistant::{ASSISTANT_FLOW, assistant_flow};
@@ -34,11 +34,11 @@ pub(crate) fn tuned_flow(name: &str, mut random: SeededRandom) -> Arc<dyn DynFlo
     let inner: Arc<dyn DynFlow> = match name {
         "chat" => Arc::new(segue_flows::chat::ChatFlow::new()),
         "concierge" => Arc::new(segue_flows::concierge::ConciergeFlow::new()),
-        "mini-concierge" => Arc::new(MiniConcierge::new()),
+        "mini-concierge" => Arc::new(MiniConciergeFlow::new()),
         "mini-nodes" => Arc::new(MiniFiveNodeFlow::new()),
         "mini-project" => Arc::new(MiniProjectFlow::new()),
         ASSISTANT_FLOW => assistant_flow(),
-        _ => Arc::new(MiniTeam::new()),
+        _ => Arc::new(MiniTeamFlow::new()),
     };
     let mut spec = inner.spec().clone();
     for role in spec.roles.values_mut() {
@@ -127,7 +127,7 @@ impl DynFlow for TunedFlow {
         context: DynFlowContext<'_>,
         opened: &CallOpened,
         prompt: &Prompt,
-    ) -> Option<RehearsedReply> {
+    ) -> Option<FlowRehearsalReply> {
         self.inner.rehearsal_reply(context, opened, prompt)
     }
 

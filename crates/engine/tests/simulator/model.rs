@@ -7,7 +7,8 @@ use futures_util::stream::{self, StreamExt};
 use segue_core::prompt::{CallFailure, FailureKind, Prompt, StopReason, TokenUsage, ToolCall};
 use segue_engine::clock::{Clock, TokioClock};
 use segue_models::{
-    CallOrigin, LanguageModel, ModelDescription, ModelKind, ModelRequest, ReplyChunk, ReplyChunkStream, ReplyFinish,
+    CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunk, ReplyChunkStream,
+    ReplyFinish,
 };
 use serde_json::json;
 
@@ -268,7 +269,7 @@ impl LanguageModel for SimModel {
 
     fn describe(&self) -> ModelDescription {
         ModelDescription {
-            kind: ModelKind::Scripted,
+            kind: ModelBackendKind::Scripted,
             label: "anything".to_owned(),
             window_tokens: self.behavior.window_tokens,
         }

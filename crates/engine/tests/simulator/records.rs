@@ -17,8 +17,8 @@ use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::assistant::domain::{DomainSnapshotParameters, FilterOperator, ID_FIELD, RecordQuery};
 use segue_flows::assistant::facts::AssistantPlanStepKind;
 use segue_flows::assistant::tools::{
-    DomainOperation, DomainRecordsOverview, DomainSnapshotSection, DomainToolRequest, DomainToolResult, RecordChange,
-    RecordKey, ToolResultRecord, ToolRunPurpose,
+    DomainOperation, DomainRecordsOverview, DomainSnapshotSection, DomainToolRequest, DomainToolResult,
+    DomainToolRunPurpose, RecordChange, RecordKey, ReturnedDomainRecord,
 };
 use serde_json::{Map, Value, json};
 
@@ -94,7 +94,7 @@ impl SimRecords {
     }
 
     fn find(&self, query: &RecordQuery) -> Result<DomainToolResult, String> {
-        let mut rows: Vec<ToolResultRecord> = self.items.iter().map(|(id, fields)| to_row(id, fields)).collect();
+        let mut rows: Vec<ReturnedDomainRecord> = self.items.iter().map(|(id, fields)| to_row(id, fields)).collect();
         for filter in &query.filters {
             let values = match (&filter.op, &filter.value) {
                 _ if filter.field != ID_FIELD => return Err(format!("`{}` cannot be searched", filter.field)),
@@ -143,7 +143,7 @@ impl SimRecords {
 
     fn write(&mut self, key: &RecordsRunKey, request: &DomainToolRequest) -> Result<DomainToolResult, String> {
         let is_planned =
-            request.purpose == ToolRunPurpose::Undo || request.step_kind == Some(AssistantPlanStepKind::Write);
+            request.purpose == DomainToolRunPurpose::Undo || request.step_kind == Some(AssistantPlanStepKind::Write);
         if !is_planned {
             return Err("records may only be changed in a step that was planned as a write".to_owned());
         }
@@ -237,8 +237,8 @@ fn label(fields: &RecordFields) -> String {
     fields.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn to_row(id: &str, fields: &RecordFields) -> ToolResultRecord {
-    ToolResultRecord { kind: ITEM_TYPE.to_owned(), id: id.to_owned(), label: label(fields), fields: fields.clone() }
+fn to_row(id: &str, fields: &RecordFields) -> ReturnedDomainRecord {
+    ReturnedDomainRecord { kind: ITEM_TYPE.to_owned(), id: id.to_owned(), label: label(fields), fields: fields.clone() }
 }
 
 fn to_change(id: &str, before: Option<RecordFields>, after: Option<RecordFields>) -> RecordChange {

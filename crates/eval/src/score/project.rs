@@ -8,7 +8,7 @@ use segue_core::ids::{AgentName, CallId, Seq};
 use segue_core::signal::find_json_where;
 use segue_flows::project::facts::{ProjectFact, RoutedBy};
 use segue_flows::workspace_tools::{
-    CheckpointRestoreResult, ChecksResult, CreateCheckpointResult, FileChange, FileChanges, RunCommandResult,
+    ChecksResult, CreateCheckpointResult, FileChange, FileChangesResult, RestoreCheckpointResult, RunCommandResult,
     WorkspaceStatus, WorkspaceTool,
 };
 use serde::de::DeserializeOwned;
@@ -47,26 +47,26 @@ pub(super) fn score_project(record: &ConversationRecord, score: &mut Conversatio
     let turn = record.messages.len();
     let evidence = WorkspaceEvidence::collect(record, None);
     let note = |what: &str, quoted: &str| Some(failure_note(record, turn, what, quoted));
-    score.count(&role, NO_END_WITHOUT_EVIDENCE, find_end_without_evidence(record).and_then(|why| note(why, "")));
+    score.count_case(&role, NO_END_WITHOUT_EVIDENCE, find_end_without_evidence(record).and_then(|why| note(why, "")));
     for recorded in record.turns() {
         for reply in &recorded.replies {
             let failure = shows_tool_call(reply.text)
                 .then(|| failure_note(record, recorded.number, "a tool call was shown", reply.text));
-            score.count(&role, WITHOUT_TOOL_CALLS, failure);
+            score.count_case(&role, WITHOUT_TOOL_CALLS, failure);
         }
     }
     let dishonest = find_account_problem(record, &evidence);
-    score.count(&role, HONEST_ACCOUNT, dishonest.and_then(|(what, quoted)| note(&what, &quoted)));
+    score.count_case(&role, HONEST_ACCOUNT, dishonest.and_then(|(what, quoted)| note(&what, &quoted)));
     if let Some(fixture) = &record.conversation.workspace {
         let written = (evidence.changed.is_empty()).then(|| note("no file was written", "")).flatten();
-        score.count(&role, FILES_WRITTEN, written);
+        score.count_case(&role, FILES_WRITTEN, written);
         let tampered = evidence.changed.iter().find(|path| fixture.is_part_of_a_check(path));
         let failure = match tampered {
             Some(path) => note("an agent changed a file of the check", path),
             None if evidence.is_current_content_checked() => None,
             None => note("the check is not green", &evidence.last_failure),
         };
-        score.count(&role, CHECK_GREEN, failure);
+        score.count_case(&role, CHECK_GREEN, failure);
     }
     score_routing(record, score);
     score_actions(record, score);
@@ -107,7 +107,7 @@ impl WorkspaceEvidence {
                 | WorkspaceTool::DeleteFile
                 | WorkspaceTool::MoveFile,
             ) => {
-                let changes = parse::<FileChanges>(run.value).map(|result| result.changes);
+                let changes = parse::<FileChangesResult>(run.value).map(|result| result.changes);
                 self.add_changes(run, changes.unwrap_or_default());
             }
             Some(WorkspaceTool::RunCommand) => {
@@ -116,11 +116,11 @@ impl WorkspaceEvidence {
             }
             Some(WorkspaceTool::RunChecks) => {
                 let Some(checks) = parse::<ChecksResult>(run.value) else { return };
-                let has_passed = !checks.commands.is_empty() && checks.commands.iter().all(|command| command.passed());
+                let has_passed = !checks.commands.is_empty() && checks.commands.iter().all(|command| command.has_passed());
                 if has_passed && checks.content_digest == checks.content_digest_after {
                     self.passed.insert(checks.content_digest_after.clone());
                 }
-                if let Some(failed) = checks.commands.iter().find(|command| !command.passed()) {
+                if let Some(failed) = checks.commands.iter().find(|command| !command.has_passed()) {
                     self.last_failure = failed.output_tail.clone();
                 }
                 self.digest = Some(checks.content_digest_after);
@@ -132,7 +132,7 @@ impl WorkspaceEvidence {
                 self.digest = parse::<CreateCheckpointResult>(run.value).map(|created| created.checkpoint);
             }
             Some(WorkspaceTool::RestoreCheckpoint) => {
-                self.digest = parse::<CheckpointRestoreResult>(run.value).map(|restored| restored.checkpoint);
+                self.digest = parse::<RestoreCheckpointResult>(run.value).map(|restored| restored.checkpoint);
             }
             _ => {}
         }
@@ -226,7 +226,7 @@ fn score_routing(record: &ConversationRecord, score: &mut ConversationScore) {
                     RoutedBy::Default => Some(failure_note(record, turn, "the default agent worked", &decision.reason)),
                     RoutedBy::Code | RoutedBy::User => continue,
                 };
-                score.count(ROUTER_ROLE, VALID_AFTER_REPAIR, failure);
+                score.count_case(ROUTER_ROLE, VALID_AFTER_REPAIR, failure);
             }
             _ => {}
         }
@@ -235,7 +235,7 @@ fn score_routing(record: &ConversationRecord, score: &mut ConversationScore) {
         let failure = rejected.contains(&call.opened.call).then(|| {
             failure_note(record, turn, "the router's answer could not be used", record.text(call.answered.text))
         });
-        score.count(ROUTER_ROLE, VALID_AT_ONCE, failure);
+        score.count_case(ROUTER_ROLE, VALID_AT_ONCE, failure);
     }
 }
 
@@ -260,6 +260,6 @@ fn score_actions(record: &ConversationRecord, score: &mut ConversationScore) {
         let why = refused.iter().find(|(refused, _)| *refused == call.opened.call);
         let turn = record.messages.len();
         let failure = why.map(|(_, why)| failure_note(record, turn, "the action could not be used", why));
-        score.count(call.opened.role.as_str(), VALID_AT_ONCE, failure);
+        score.count_case(call.opened.role.as_str(), VALID_AT_ONCE, failure);
     }
 }

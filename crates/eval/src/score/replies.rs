@@ -1,6 +1,6 @@
 //! What the user saw: whether every message got a reply that is meant for the user, in the user's language, without signals.
 
-use segue_core::context::ContextLayer;
+use segue_core::context::ContextKind;
 
 use super::{ANSWERED, ConversationScore, LANGUAGE_KEPT, TURNS_COMPLETED, WITHOUT_SIGNALS, failure_note};
 use crate::language::Language;
@@ -108,7 +108,7 @@ fn find_reply_problem(
 fn echoes_instruction(record: &ConversationRecord, turn: &RecordedTurn<'_>, reply: &str) -> bool {
     let reply = normalize(reply);
     let calls: Vec<_> = turn.replies.iter().filter_map(|reply| reply.call).collect();
-    let is_instruction = |layer: ContextLayer| matches!(layer, ContextLayer::Instruction | ContextLayer::Task);
+    let is_instruction = |layer: ContextKind| matches!(layer, ContextKind::Instruction | ContextKind::Task);
     let opened = record.answered_calls();
     let mine = opened.iter().filter(|call| calls.contains(&call.opened.call));
     // A thread is opened once; its instruction is that of the newest call before this one which opened it.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::event::ToolRunOutcome;
 use segue_core::ids::MessageId;
-use segue_flows::team::facts::{StoryPlanOrigin, StoryStatus, TeamFact};
-use segue_flows::team::repository_tools::{RepositoryResult, RepositoryTool};
+use segue_flows::team::facts::{StoryListOrigin, StoryStatus, TeamFact};
+use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolResult};
 use segue_flows::team::spec::{ARCHITECT_ROLE, CODER_ROLE};
 use segue_flows::team::story::StoryWorkflowKind;
 
@@ -33,22 +33,22 @@ pub(super) fn score_team(record: &ConversationRecord, score: &mut ConversationSc
                 false => Some("a story was merged without a passing test of its commit"),
             };
             let failure = problem.map(|what| failure_note(record, turn, what, id));
-            score.count(CODER_ROLE, NO_RED_MERGE, failure);
+            score.count_case(CODER_ROLE, NO_RED_MERGE, failure);
         } else {
             let is_named = account.contains(&format!("- {id} \"")) && story.has_reason;
             let failure =
                 (!is_named).then(|| failure_note(record, turn, "the account does not say why a story is missing", id));
-            score.count(CODER_ROLE, FAILURES_NAMED, failure);
+            score.count_case(CODER_ROLE, FAILURES_NAMED, failure);
             if story.has_worktree {
                 let failure =
                     (!is_kept(record, id)).then(|| failure_note(record, turn, "the branch of a story is gone", id));
-                score.count(CODER_ROLE, BRANCHES_KEPT, failure);
+                score.count_case(CODER_ROLE, BRANCHES_KEPT, failure);
             }
         }
         let written = (!story.has_changes).then(|| failure_note(record, turn, "nothing was written for a story", id));
-        score.count(CODER_ROLE, FILES_WRITTEN, written);
+        score.count_case(CODER_ROLE, FILES_WRITTEN, written);
         let missing = story.merged.is_none().then(|| failure_note(record, turn, "a story was not merged", id));
-        score.count(CODER_ROLE, STORIES_MERGED, missing);
+        score.count_case(CODER_ROLE, STORIES_MERGED, missing);
     }
     score_architect(record, score);
 }
@@ -117,7 +117,7 @@ impl StoryRecord {
 fn tested_commits(record: &ConversationRecord) -> BTreeSet<String> {
     let mut green = BTreeSet::new();
     for run in record.ended_tool_runs().iter().filter(|run| run.outcome == ToolRunOutcome::Done) {
-        let value = run.value.and_then(|value| serde_json::from_value::<RepositoryResult>(value.clone()).ok());
+        let value = run.value.and_then(|value| serde_json::from_value::<RepositoryToolResult>(value.clone()).ok());
         let Some(result) = value.filter(|result| result.passed == Some(true)) else { continue };
         match RepositoryTool::from_name(run.opened.tool.as_str()) {
             Some(RepositoryTool::Test) => green.insert(result.commit),
@@ -143,15 +143,15 @@ fn score_architect(record: &ConversationRecord, score: &mut ConversationScore) {
     let mut count = |is_valid_at_once: bool, is_valid: bool, why: &str| {
         let note = |what: &str| failure_note(record, turn, what, why);
         let at_once = (!is_valid_at_once).then(|| note("the architect's answer could not be used"));
-        score.count(ARCHITECT_ROLE, VALID_AT_ONCE, at_once);
+        score.count_case(ARCHITECT_ROLE, VALID_AT_ONCE, at_once);
         let repaired = (!is_valid).then(|| note("the architect's answer could not be used twice"));
-        score.count(ARCHITECT_ROLE, VALID_AFTER_REPAIR, repaired);
+        score.count_case(ARCHITECT_ROLE, VALID_AFTER_REPAIR, repaired);
     };
     for fact in record.events.iter().filter_map(|recorded| TeamFact::from_event(&recorded.event)) {
         match fact {
             TeamFact::StoriesPlanned { origin, problems, .. } => {
-                let is_usable = origin != StoryPlanOrigin::SingleStory;
-                count(origin == StoryPlanOrigin::Emitted, is_usable, &problems.join("; "));
+                let is_usable = origin != StoryListOrigin::SingleStory;
+                count(origin == StoryListOrigin::Emitted, is_usable, &problems.join("; "));
             }
             TeamFact::ReviewRefused { request, why, .. } => {
                 refused.insert(request, why);

@@ -4,7 +4,7 @@ use segue_core::event::Event;
 use segue_core::flow::Flow;
 use segue_eval::conversation::EvalConversation;
 use segue_eval::record::ConversationRecord;
-use segue_eval::report::ModelFlowEvaluation;
+use segue_eval::report::MeasuredModelInFlow;
 use segue_eval::score::{
     ANSWERED, HANDOVER_WRITTEN, LANGUAGE_KEPT, MAPS_READ, REFERENCES_AT_ONCE, STEPS_REALLY_DONE, TASKS_RIGHT,
     TURNS_COMPLETED, VALID_AFTER_REPAIR, VALID_AT_ONCE, WITHOUT_SIGNALS,
@@ -29,7 +29,7 @@ fn conversation(flow: &str, messages: &[&str], more: &str) -> EvalConversation {
 }
 
 /// Evaluates what a harness recorded.
-fn evaluate(flow: &impl Flow, harness: &SessionHarness, conversation: EvalConversation) -> ModelFlowEvaluation {
+fn evaluate(flow: &impl Flow, harness: &SessionHarness, conversation: EvalConversation) -> MeasuredModelInFlow {
     evaluate_events(flow, harness, conversation, |_| true)
 }
 
@@ -39,22 +39,22 @@ fn evaluate_events(
     harness: &SessionHarness,
     conversation: EvalConversation,
     keep: impl Fn(&Event) -> bool,
-) -> ModelFlowEvaluation {
+) -> MeasuredModelInFlow {
     let mut record = ConversationRecord::new(conversation.clone(), Flow::spec(flow));
     record.messages = std::iter::once(&conversation.user.opening).chain(&conversation.user.lines).cloned().collect();
     record.events = harness.journal().iter().filter(|recorded| keep(&recorded.event)).cloned().collect();
     let needed = ConversationRecord::needed_texts(&record.events);
     record.texts = needed.into_iter().map(|id| (id, harness.stored_text(id))).collect();
-    ModelFlowEvaluation::from_records(conversation.flow.as_str(), &[record])
+    MeasuredModelInFlow::from_records(conversation.flow.as_str(), &[record])
 }
 
 /// Returns how often a measure was right, and how often it was counted.
-fn result(evaluation: &ModelFlowEvaluation, measure: &str) -> (u32, u32) {
+fn result(evaluation: &MeasuredModelInFlow, measure: &str) -> (u32, u32) {
     let measure = evaluation.find_measure(measure).unwrap_or_else(|| panic!("`{measure}` was not measured"));
     (measure.passed, measure.total)
 }
 
-fn chat(exchanges: &[(&str, &str)], more: &str) -> ModelFlowEvaluation {
+fn chat(exchanges: &[(&str, &str)], more: &str) -> MeasuredModelInFlow {
     let flow = ChatFlow::new();
     let mut harness = SessionHarness::open(ChatFlow::new());
     for (message, reply) in exchanges {
@@ -136,7 +136,7 @@ fn unmet_expectation_makes_the_task_wrong() {
 }
 
 /// The starter and one more turn, in which the concierge writes `second`.
-fn concierge(second: &[&str]) -> ModelFlowEvaluation {
+fn concierge(second: &[&str]) -> MeasuredModelInFlow {
     let settings = json!({"samples": 1, "handover_by_turn": 2});
     let mut harness = SessionHarness::open_with_settings(ConciergeFlow::new(), settings);
     harness.send_message("Tea?").answer_call("expert", "Green tea.").answer_call("concierge", "Drink green tea.");

@@ -10,7 +10,7 @@ use segue_core::flow::{Flow, FlowSpec};
 use segue_core::ids::{Seq, UnixMillis};
 use segue_eval::conversation::EvalConversation;
 use segue_eval::record::ConversationRecord;
-use segue_eval::report::ModelFlowEvaluation;
+use segue_eval::report::MeasuredModelInFlow;
 use segue_eval::score::{
     BRANCHES_KEPT, CHECK_GREEN, FAILURES_NAMED, FILES_WRITTEN, HONEST_ACCOUNT, NO_END_WITHOUT_EVIDENCE, NO_RED_MERGE,
     STORIES_MERGED, VALID_AFTER_REPAIR, VALID_AT_ONCE, WITHOUT_TOOL_CALLS,
@@ -85,7 +85,7 @@ impl Journal {
         self.add(json!({"type": "reply_sent", "turn": 1, "text": text, "call": call}))
     }
 
-    fn evaluate(&mut self, flow: &str, spec: &FlowSpec, references: &[&str]) -> ModelFlowEvaluation {
+    fn evaluate(&mut self, flow: &str, spec: &FlowSpec, references: &[&str]) -> MeasuredModelInFlow {
         self.add(json!({"type": "turn_ended", "turn": 1, "outcome": "done"}));
         let text = format!(
             "name = \"test\"\nflow = \"{flow}\"\nabout = \"a test\"\nlanguage = \"en\"\nturns = 1\n\
@@ -96,20 +96,20 @@ impl Journal {
         record.messages = vec!["Write a.sh.".to_owned()];
         (record.events, record.texts) = (self.events.clone(), self.texts.clone());
         record.references = references.iter().map(|&name| name.to_owned()).collect();
-        ModelFlowEvaluation::from_records(flow, &[record])
+        MeasuredModelInFlow::from_records(flow, &[record])
     }
 
-    fn project(&mut self) -> ModelFlowEvaluation {
+    fn project(&mut self) -> MeasuredModelInFlow {
         self.evaluate("project", Flow::spec(&ProjectFlow::new()), &[])
     }
 
-    fn team(&mut self, references: &[&str]) -> ModelFlowEvaluation {
+    fn team(&mut self, references: &[&str]) -> MeasuredModelInFlow {
         self.evaluate("team", Flow::spec(&TeamFlow::new()), references)
     }
 }
 
 /// Returns how often a measure was right, and how often it was counted.
-fn result(evaluation: &ModelFlowEvaluation, measure: &str) -> (u32, u32) {
+fn result(evaluation: &MeasuredModelInFlow, measure: &str) -> (u32, u32) {
     let measure = evaluation.measure(measure).unwrap_or_else(|| panic!("`{measure}` was not measured"));
     (measure.passed, measure.total)
 }
@@ -244,7 +244,7 @@ fn merge_is_green_only_if_its_commit_was_tested() {
     assert_eq!(result(&empty.team(&[]), NO_RED_MERGE), (0, 1), "the base was not tested");
 }
 
-fn failed(reason: &str, account: &str, references: &[&str]) -> ModelFlowEvaluation {
+fn failed(reason: &str, account: &str, references: &[&str]) -> MeasuredModelInFlow {
     let mut journal = story();
     test_run(&mut journal, "c1", false);
     let missing = json!({"story": "a", "title": "A", "status": "escalated", "reason": reason});

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::domain::{DomainSchema, format_name_list};
 use super::facts::{
     AnswerRepairLevel, AssistantPlanStep, AssistantPlanStepKind, AssistantTurnPlan, EntityRelevanceReason,
-    MessageUnderstanding, ThinkDecision, UserResponseKind,
+    MessageUnderstanding, PendingQuestionResponseKind, ThinkDecision,
 };
 use super::planned_search;
 use super::registry::{KnownEntities, RecordLoadLevel};
@@ -126,7 +126,7 @@ pub(super) fn parse_understand_answer(
     }
     let response_to_pending = match get_non_placeholder_text(&object, "pending", REMARK_CHARS_MAX) {
         None => None,
-        Some(word) => match serde_json::from_value::<UserResponseKind>(Value::String(word.to_lowercase())) {
+        Some(word) => match serde_json::from_value::<PendingQuestionResponseKind>(Value::String(word.to_lowercase())) {
             Ok(answer) => Some(answer),
             Err(_) => {
                 complaints.push(format!(

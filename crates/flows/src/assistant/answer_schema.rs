@@ -9,14 +9,14 @@ use super::answer::STEP_ACTION_NAMES;
 use super::assistant_context::AssistantSessionContext;
 use super::domain::{DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordType};
 use super::facts::{AssistantPlanStep, AssistantPlanStepKind};
-use super::prompt_context::{self, PromptPendingQuestion};
+use super::prompt_context::{self, PendingQuestionForPrompt};
 use super::registry::RecordLoadLevel;
 use super::tools::{REFRESH_ARGUMENT, TABLE_WRITE_OPERATIONS, list_available_tools};
 use crate::limits::{ASSISTANT_PLAN_STEPS_MAX, PLANNED_FILTERS_MAX, SCHEMA_REFERENCES_MAX};
 
 /// The names that a schema lists. What is not known allows any value.
 #[derive(Debug, Default)]
-pub(super) struct AnswerSchemaNames {
+pub(super) struct NamesAllowedInAnswer {
     references: Option<Vec<String>>,
     types: Vec<String>,
     operations: Option<Vec<String>>,
@@ -29,7 +29,7 @@ pub(super) struct AnswerSchemaNames {
 /// How a message can answer an open question.
 const PENDING_ANSWERS: [&str; 4] = ["accepted", "declined", "answered", "ignored"];
 
-impl AnswerSchemaNames {
+impl NamesAllowedInAnswer {
     /// Returns what is known in a session.
     pub(super) fn from_session(context: &AssistantSessionContext<'_>) -> Self {
         let operations = match &context.domain.server {
@@ -39,7 +39,7 @@ impl AnswerSchemaNames {
             }
             None => TABLE_WRITE_OPERATIONS.map(str::to_owned).into(),
         };
-        let is_pending = PromptPendingQuestion::from_state(context.state()).is_some();
+        let is_pending = PendingQuestionForPrompt::from_state(context.state()).is_some();
         Self {
             references: Some(known_references(context)),
             types: context.domain.type_names().map(str::to_owned).collect(),
@@ -65,7 +65,7 @@ impl AnswerSchemaNames {
 }
 
 /// Returns the schema of an answer of Understand.
-pub(super) fn understand_schema(known: &AnswerSchemaNames) -> Value {
+pub(super) fn understand_schema(known: &NamesAllowedInAnswer) -> Value {
     let answers = known.pending_answers.unwrap_or(&PENDING_ANSWERS).iter().map(|answer| json!(answer));
     let answers: Vec<Value> = answers.chain([Value::Null]).collect();
     json!({
@@ -84,7 +84,7 @@ pub(super) fn understand_schema(known: &AnswerSchemaNames) -> Value {
 }
 
 /// Returns the schema of an answer of Think.
-pub(super) fn think_schema(known: &AnswerSchemaNames) -> Value {
+pub(super) fn think_schema(known: &NamesAllowedInAnswer) -> Value {
     let kinds: Vec<&str> = AssistantPlanStepKind::ALL.iter().map(|kind| kind.as_str()).collect();
     let types: Vec<&str> = known.types.iter().map(String::as_str).collect();
     let operation = match &known.operations {

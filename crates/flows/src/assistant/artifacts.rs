@@ -6,11 +6,11 @@ use segue_core::ids::TurnId;
 use serde_json::json;
 
 use super::assistant_context::AssistantSessionContext;
-use super::facts::{AssistantStepEndStatus, PendingQuestionKind};
+use super::facts::{AssistantStepEndStatus, ProposalOrQuestion};
 use super::reasoning::TurnDecisionSummary;
 use super::registry::EntityRelevanceTier;
 use super::spec::UNDO_COMMAND;
-use super::state::CompletedWrite;
+use super::state::CompletedDomainWrite;
 use crate::limits::ARTIFACT_ROWS_MAX;
 
 /// Returns all artifacts that have content.
@@ -100,8 +100,8 @@ fn conversation_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifa
     });
     let pending = conversation.pending.as_ref().map(|pending| NotesArtifactItem {
         title: match pending.kind {
-            PendingQuestionKind::Proposal => "Open proposal".to_owned(),
-            PendingQuestionKind::Question => "Open question".to_owned(),
+            ProposalOrQuestion::Proposal => "Open proposal".to_owned(),
+            ProposalOrQuestion::Question => "Open question".to_owned(),
         },
         text: context.state().entities.replace_references_with_labels(&pending.text),
         turn: Some(TurnId(pending.turn)),
@@ -125,7 +125,7 @@ fn writes_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
 }
 
 /// A write that was not undone offers the `undo` command.
-fn undo_commands(write: &CompletedWrite) -> Vec<ArtifactButton> {
+fn undo_commands(write: &CompletedDomainWrite) -> Vec<ArtifactButton> {
     let undo = || ArtifactButton {
         label: "Undo".to_owned(),
         command: UNDO_COMMAND.to_owned(),

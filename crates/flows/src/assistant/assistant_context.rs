@@ -5,7 +5,7 @@ use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::AgentName;
 use serde_json::{Value, json};
 
-use super::answer_schema::{self, AnswerSchemaNames, StepReadWriteProgress};
+use super::answer_schema::{self, NamesAllowedInAnswer, StepReadWriteProgress};
 use super::domain::DomainSchema;
 use super::facts::AssistantFact;
 use super::settings::Settings;
@@ -72,8 +72,8 @@ impl<'a> AssistantSessionContext<'a> {
     /// Returns the schema of a node's answer; null for plain text.
     fn node_schema(&self, node: &str) -> Value {
         match node {
-            UNDERSTAND_ROLE => answer_schema::understand_schema(&AnswerSchemaNames::from_session(self)),
-            THINK_ROLE => answer_schema::think_schema(&AnswerSchemaNames::from_session(self)),
+            UNDERSTAND_ROLE => answer_schema::understand_schema(&NamesAllowedInAnswer::from_session(self)),
+            THINK_ROLE => answer_schema::think_schema(&NamesAllowedInAnswer::from_session(self)),
             _ => Value::Null,
         }
     }

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use filter::{FilterOperator, RecordFilter, RecordQuery, RecordSort};
+pub use filter::{FilterOperator, RecordFieldCondition, RecordQuery, RecordSort};
 pub use mcp_server::{McpServerConfig, McpToolConfig, McpTransport};
 pub(crate) use record::is_empty_value;
 pub use record::{RecordLinkResolver, RecordValidationMode, check_record, check_value, is_date, parse_days_from_today};
-pub use snapshot::{DomainSnapshotParameters, DomainSnapshotQuery, TitledQuery};
+pub use snapshot::{DomainSnapshotParameters, DomainSnapshotQuery, TitledSnapshotQuery};
 
 use crate::limits::{
     DOMAIN_DESCRIPTION_CHARS_MAX, DOMAIN_FIELDS_MAX, DOMAIN_NAME_CHARS_MAX, DOMAIN_SAMPLES_MAX, DOMAIN_TYPES_MAX,

@@ -8,7 +8,7 @@ use segue_core::ids::{CallId, MessageId, ToolRunId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::domain::{RecordFilter, RecordSort};
+use super::domain::{RecordFieldCondition, RecordSort};
 use super::reasoning::TurnDecisionSummary;
 use super::registry::{LastEntityAction, RecordDraft, RecordWithReferenceName};
 use crate::fact;
@@ -150,7 +150,7 @@ pub struct MessageUnderstanding {
     /// Whether all saved records are dropped because the user starts over.
     pub drops_all_saved: bool,
     /// How the message answers the pending question or proposal.
-    pub response_to_pending: Option<UserResponseKind>,
+    pub response_to_pending: Option<PendingQuestionResponseKind>,
     pub quality: AnswerRepairLevel,
     /// The parts of the answer that were invalid and not used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -169,7 +169,7 @@ pub struct EntityRelevanceReason {
 /// How a message answers a pending question or proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UserResponseKind {
+pub enum PendingQuestionResponseKind {
     Accepted,
     Declined,
     Answered,
@@ -249,7 +249,7 @@ pub struct AssistantPlanStep {
     pub refresh: bool,
     /// Which records a read step without references looks for: those that match all filters.
     #[serde(default, rename = "where", skip_serializing_if = "Vec::is_empty")]
-    pub filters: Vec<RecordFilter>,
+    pub filters: Vec<RecordFieldCondition>,
     /// The order in which a read step returns the records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort: Option<RecordSort>,
@@ -400,7 +400,7 @@ pub struct TurnSummarized {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PendingQuestion {
     pub turn: u32,
-    pub kind: PendingQuestionKind,
+    pub kind: ProposalOrQuestion,
     pub text: String,
     /// What had been found out before it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -410,7 +410,7 @@ pub struct PendingQuestion {
 /// Whether the user was asked or offered something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PendingQuestionKind {
+pub enum ProposalOrQuestion {
     Proposal,
     Question,
 }

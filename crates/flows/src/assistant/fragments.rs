@@ -15,7 +15,7 @@ use super::calendar;
 use super::domain::{DomainSchema, FilterOperator, RecordFieldKind, RecordType};
 use super::facts::{AssistantPlanStep, AssistantPlanStepKind};
 use super::prompt_context::{
-    self, PromptConversation, PromptTurnSummaries, RecordRenderer, placeholder_record_and_change,
+    self, ConversationForPrompt, RecordRenderer, TurnSummariesForPrompt, placeholder_record_and_change,
 };
 use super::snapshot;
 use super::spec::*;
@@ -177,7 +177,7 @@ fn render_understand_fragment(context: &AssistantSessionContext<'_>, name: &str)
     }
 }
 
-fn render_conversation(conversation: &PromptConversation) -> RenderedFragment {
+fn render_conversation(conversation: &ConversationForPrompt) -> RenderedFragment {
     if conversation.is_empty() {
         return omit_fragment("this is the first turn");
     }
@@ -188,7 +188,7 @@ fn render_conversation(conversation: &PromptConversation) -> RenderedFragment {
     )
 }
 
-fn render_pending_input(pending: &Option<prompt_context::PromptPendingQuestion>) -> RenderedFragment {
+fn render_pending_input(pending: &Option<prompt_context::PendingQuestionForPrompt>) -> RenderedFragment {
     match pending {
         Some(pending) => render_from_state(prompt!("shared/pending"), pending, "it waits for the user's answer"),
         None => omit_fragment("no question or proposal is open"),
@@ -415,12 +415,12 @@ fn render_summarize_fragment(
         }
         (UNCOMPACTED_FRAGMENT, ASK_REASONING) => render_from_state(
             prompt!("summarize/older_reasoning"),
-            &PromptTurnSummaries::from_uncompacted_turns(context.view),
+            &TurnSummariesForPrompt::from_uncompacted_turns(context.view),
             "turns that are no longer kept in full",
         ),
         (UNCOMPACTED_FRAGMENT, _) => render_from_state(
             prompt!("summarize/older_conversation"),
-            &PromptConversation::from_uncompacted_turns(context.view),
+            &ConversationForPrompt::from_uncompacted_turns(context.view),
             "turns that are no longer shown",
         ),
         _ => omit_fragment("the flow has no such fragment"),

@@ -12,8 +12,8 @@ use super::planned_search::{describe_search, find_loosely_matching_rows};
 use super::step::{StepInProgress, into_json_object, record_step_end, run_domain_tool};
 use super::tool_runs::record_tool_failure;
 use super::tools::{
-    DomainOperation, DomainRequestOrAlreadyLoaded, DomainToolRequest, DomainToolResult, REFRESH_ARGUMENT,
-    ToolRunPurpose, translate_tool_call, translate_tool_result,
+    DomainOperation, DomainRequestOrAlreadyLoaded, DomainToolRequest, DomainToolResult, DomainToolRunPurpose,
+    REFRESH_ARGUMENT, translate_tool_call, translate_tool_result,
 };
 use crate::limits::READ_ROWS_DEFAULT;
 
@@ -24,7 +24,7 @@ pub(super) fn start_planned_read(context: &AssistantSessionContext<'_>, planned:
     let read = DomainOperation::Read.as_str();
     match translate_tool_call(context.domain, context.state(), (turn, planned), read, &arguments) {
         Ok(DomainRequestOrAlreadyLoaded::Run(request)) => {
-            let request = DomainToolRequest { purpose: ToolRunPurpose::PlannedRead, ..*request };
+            let request = DomainToolRequest { purpose: DomainToolRunPurpose::PlannedRead, ..*request };
             vec![run_domain_tool(&request, planned.step)]
         }
         Ok(DomainRequestOrAlreadyLoaded::AlreadyLoaded(refs)) => {

@@ -3,18 +3,18 @@
 
 use serde_json::{Map, Value};
 
-use super::domain::{FilterOperator, RecordFieldKind, RecordFilter, RecordSort, RecordType, is_empty_value};
+use super::domain::{FilterOperator, RecordFieldCondition, RecordFieldKind, RecordSort, RecordType, is_empty_value};
 use super::facts::AssistantPlanStep;
-use super::tools::ToolResultRecord;
+use super::tools::ReturnedDomainRecord;
 use crate::limits::PLANNED_FILTERS_MAX;
 
 /// Parses the conditions of a planned read. Unusable ones are left out: the read then returns more, never less.
-pub(super) fn parse_filters(kind: &RecordType, conditions: &[Value]) -> Vec<RecordFilter> {
+pub(super) fn parse_filters(kind: &RecordType, conditions: &[Value]) -> Vec<RecordFieldCondition> {
     let parsed = conditions.iter().filter_map(|condition| {
         let filter = parse_filter(kind, condition)?;
         (!is_empty_value(&filter.value)).then_some(filter)
     });
-    let mut filters: Vec<RecordFilter> = Vec::new();
+    let mut filters: Vec<RecordFieldCondition> = Vec::new();
     for filter in parsed.take(PLANNED_FILTERS_MAX) {
         if !filters.contains(&filter) {
             filters.push(filter);
@@ -23,7 +23,7 @@ pub(super) fn parse_filters(kind: &RecordType, conditions: &[Value]) -> Vec<Reco
     filters
 }
 
-fn parse_filter(kind: &RecordType, condition: &Value) -> Option<RecordFilter> {
+fn parse_filter(kind: &RecordType, condition: &Value) -> Option<RecordFieldCondition> {
     let mut condition = condition.clone();
     let field = condition.get("field").and_then(Value::as_str).and_then(|name| kind.expect_field(name).ok())?;
     // A list equals nothing, but it can contain a value.
@@ -31,7 +31,7 @@ fn parse_filter(kind: &RecordType, condition: &Value) -> Option<RecordFilter> {
         condition["op"] = Value::from(FilterOperator::Contains.as_str());
     }
     // References stay as they are until the step runs.
-    RecordFilter::parse(kind, &condition, &|_, reference| Ok(reference.to_owned())).ok()
+    RecordFieldCondition::parse(kind, &condition, &|_, reference| Ok(reference.to_owned())).ok()
 }
 
 /// Parses the order of a planned read; `None` if it is missing or unusable.
@@ -43,12 +43,12 @@ pub(super) fn parse_sort(kind: &RecordType, sort: Option<&Value>) -> Option<Reco
 /// the fields that they name.
 pub(super) fn find_loosely_matching_rows<'r>(
     step: &AssistantPlanStep,
-    rows: &'r [ToolResultRecord],
-) -> Vec<&'r ToolResultRecord> {
+    rows: &'r [ReturnedDomainRecord],
+) -> Vec<&'r ReturnedDomainRecord> {
     rows.iter().filter(|row| step.filters.iter().all(|filter| matches_loosely(filter, &row.fields))).collect()
 }
 
-fn matches_loosely(filter: &RecordFilter, fields: &Map<String, Value>) -> bool {
+fn matches_loosely(filter: &RecordFieldCondition, fields: &Map<String, Value>) -> bool {
     let value = fields.get(&filter.field).unwrap_or(&Value::Null);
     let compared = || compare_values(value, &filter.value);
     match filter.op {

@@ -16,9 +16,11 @@ use segue_core::flow::FlowContext;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use conversation::{PromptConversation, PromptPendingQuestion};
-pub use entity::{PromptEntity, RecordLines, RecordRenderer, placeholder_record_and_change, sample_record_and_change};
-pub use reasoning::{PromptTurnSummaries, PromptTurnSummary};
+pub use conversation::{ConversationForPrompt, PendingQuestionForPrompt};
+pub use entity::{
+    EntityForPrompt, RecordRenderer, RecordsAsJsonLines, placeholder_record_and_change, sample_record_and_change,
+};
+pub use reasoning::{TurnSummariesForPrompt, TurnSummaryForPrompt};
 
 use super::answer::truncate_chars;
 use super::domain::DomainSchema;
@@ -37,18 +39,18 @@ type AssistantFlowContext<'a> = FlowContext<'a, AssistantState>;
 #[derive(Debug, Clone, Serialize)]
 pub struct UnderstandPromptContext {
     /// The newest rows of the registry.
-    pub rows: Vec<PromptEntity>,
+    pub rows: Vec<EntityForPrompt>,
     /// The number of rows that are left out.
     pub hidden_count: usize,
-    pub conversation: PromptConversation,
+    pub conversation: ConversationForPrompt,
     /// How it interpreted earlier messages.
-    pub past_understandings: Vec<PromptUnderstanding>,
-    pub pending: Option<PromptPendingQuestion>,
+    pub past_understandings: Vec<PastUnderstandingForPrompt>,
+    pub pending: Option<PendingQuestionForPrompt>,
 }
 
 /// How Understand interpreted an earlier message.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptUnderstanding {
+pub struct PastUnderstandingForPrompt {
     turn: u32,
     intent: String,
     retained: Vec<String>,
@@ -62,23 +64,24 @@ pub fn build_understand_context(view: &AssistantFlowContext<'_>, settings: &Sett
     let state = view.state;
     let all = state.entities.entities_by_recency(state.current_turn_number());
     let known = all.iter().filter(|(_, _, tier)| *tier != EntityRelevanceTier::Dropped);
-    let rows: Vec<PromptEntity> = known.map(PromptEntity::from_entity).collect();
+    let rows: Vec<EntityForPrompt> = known.map(EntityForPrompt::from_entity).collect();
     let hidden_count = rows.len().saturating_sub(REGISTRY_ROWS_MAX);
     let names = |reasoned: &[EntityRelevanceReason]| reasoned.iter().map(|one| one.reference.clone()).collect();
-    let past_understandings =
-        state.recent_understandings.iter().filter(|_| settings.turn_narratives).map(|past| PromptUnderstanding {
+    let past_understandings = state.recent_understandings.iter().filter(|_| settings.turn_narratives).map(|past| {
+        PastUnderstandingForPrompt {
             turn: past.turn,
             intent: past.intent.clone(),
             retained: names(&past.retained),
             demoted: names(&past.demoted),
             dropped: past.dropped.clone(),
-        });
+        }
+    });
     UnderstandPromptContext {
         rows: rows.into_iter().take(REGISTRY_ROWS_MAX).collect(),
         hidden_count,
-        conversation: PromptConversation::from_recent_turns(view, UNDERSTAND_TURNS_SHOWN),
+        conversation: ConversationForPrompt::from_recent_turns(view, UNDERSTAND_TURNS_SHOWN),
         past_understandings: past_understandings.collect(),
-        pending: PromptPendingQuestion::from_state(state),
+        pending: PendingQuestionForPrompt::from_state(state),
     }
 }
 
@@ -86,22 +89,22 @@ pub fn build_understand_context(view: &AssistantFlowContext<'_>, settings: &Sett
 #[derive(Debug, Clone, Serialize)]
 pub struct ThinkPromptContext {
     /// The relevant entities, without their records.
-    pub relevant: Vec<PromptEntity>,
+    pub relevant: Vec<EntityForPrompt>,
     /// The number of rows that are left out.
     pub hidden_count: usize,
     /// The entities whose records need not be read again.
-    pub loaded: Vec<PromptEntity>,
+    pub loaded: Vec<EntityForPrompt>,
     /// Types of which all records are loaded.
     pub fully_loaded_types: Vec<String>,
-    pub conversation: PromptConversation,
-    pub pending: Option<PromptPendingQuestion>,
-    pub reasoning: Option<PromptTurnSummaries>,
-    pub curation: Option<PromptCurrentUnderstanding>,
+    pub conversation: ConversationForPrompt,
+    pub pending: Option<PendingQuestionForPrompt>,
+    pub reasoning: Option<TurnSummariesForPrompt>,
+    pub curation: Option<UnderstandingForThinkPrompt>,
 }
 
 /// What Understand decided in this turn.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptCurrentUnderstanding {
+pub struct UnderstandingForThinkPrompt {
     intent: String,
     references: Vec<String>,
     retained: Vec<EntityRelevanceReason>,
@@ -114,13 +117,17 @@ pub struct PromptCurrentUnderstanding {
 #[must_use]
 pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &Settings) -> ThinkPromptContext {
     let state = view.state;
-    let relevant: Vec<PromptEntity> =
-        state.entities.relevant_entities(state.current_turn_number()).iter().map(PromptEntity::from_entity).collect();
-    let loaded: Vec<PromptEntity> = relevant.iter().filter(|row| row.is_loaded()).cloned().collect();
+    let relevant: Vec<EntityForPrompt> = state
+        .entities
+        .relevant_entities(state.current_turn_number())
+        .iter()
+        .map(EntityForPrompt::from_entity)
+        .collect();
+    let loaded: Vec<EntityForPrompt> = relevant.iter().filter(|row| row.is_loaded()).cloned().collect();
     let fully_loaded_types =
         state.fully_loaded_types.iter().filter(|kind| state.is_type_fully_loaded(kind)).cloned().collect();
     let understanding = state.current_turn.as_ref().and_then(|running| running.understanding.as_ref());
-    let curation = understanding.map(|understanding| PromptCurrentUnderstanding {
+    let curation = understanding.map(|understanding| UnderstandingForThinkPrompt {
         intent: understanding.intent.clone(),
         references: understanding.references.clone(),
         retained: understanding.retained.clone(),
@@ -133,9 +140,9 @@ pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &Settings)
         relevant: relevant.into_iter().take(THINK_ROWS_MAX).collect(),
         loaded: loaded.into_iter().take(THINK_ROWS_MAX).collect(),
         fully_loaded_types,
-        conversation: PromptConversation::from_recent_turns(view, THINK_TURNS_SHOWN),
-        pending: PromptPendingQuestion::from_state(state),
-        reasoning: Some(PromptTurnSummaries::from_recent_turns(view))
+        conversation: ConversationForPrompt::from_recent_turns(view, THINK_TURNS_SHOWN),
+        pending: PendingQuestionForPrompt::from_state(state),
+        reasoning: Some(TurnSummariesForPrompt::from_recent_turns(view))
             .filter(|past| settings.turn_narratives && !past.is_empty()),
         curation,
     }
@@ -150,27 +157,27 @@ pub struct ActPromptContext {
     pub step_count: usize,
     pub step: AssistantPlanStep,
     /// Notes from the previous group of steps.
-    pub notes: Vec<PromptStepNote>,
+    pub notes: Vec<StepNoteForPrompt>,
     /// The number of records of the step's type, if they are too many to be read at once.
     pub searched_total: Option<u64>,
     /// The records that the step names, or the relevant ones of its type if it names none, and what earlier steps read.
-    pub records: RecordLines,
+    pub records: RecordsAsJsonLines,
     /// The other known entities, without their records.
-    pub others: Vec<PromptEntity>,
+    pub others: Vec<EntityForPrompt>,
     /// Results of earlier steps in this turn.
-    pub results: Vec<PromptStepResult>,
+    pub results: Vec<StepResultForPrompt>,
 }
 
 /// A note from an earlier step.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptStepNote {
+pub struct StepNoteForPrompt {
     step: u32,
     note: String,
 }
 
 /// The result of an earlier step.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptStepResult {
+pub struct StepResultForPrompt {
     step: u32,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -199,14 +206,14 @@ pub fn build_act_context(
         .entities_by_recency(state.current_turn_number())
         .into_iter()
         .filter(|(name, _, tier)| *tier == EntityRelevanceTier::Demoted && !named(name));
-    let others = relevant.iter().filter(|row| !step_references.contains(&row.0)).map(PromptEntity::from_entity);
-    let others = others.chain(demoted.map(|row| PromptEntity::from_entity(&row))).take(THINK_ROWS_MAX).collect();
+    let others = relevant.iter().filter(|row| !step_references.contains(&row.0)).map(EntityForPrompt::from_entity);
+    let others = others.chain(demoted.map(|row| EntityForPrompt::from_entity(&row))).take(THINK_ROWS_MAX).collect();
     let before = plan.steps.iter().filter(|other| other.group < planned.group);
     let ended: Vec<(&AssistantPlanStep, &AssistantStepEnd)> =
         before.filter_map(|other| Some((other, running.steps.get(&other.step)?.end.as_ref()?))).collect();
     let last_group = ended.iter().map(|(other, _)| other.group).max();
     let notes = ended.iter().filter(|(other, _)| Some(other.group) == last_group);
-    let notes = notes.filter_map(|(other, end)| Some(PromptStepNote { step: other.step, note: end.note.clone()? }));
+    let notes = notes.filter_map(|(other, end)| Some(StepNoteForPrompt { step: other.step, note: end.note.clone()? }));
     Some(ActPromptContext {
         goal: plan.goal.clone(),
         step_count: plan.steps.len(),
@@ -217,7 +224,7 @@ pub fn build_act_context(
         others,
         results: ended
             .iter()
-            .map(|(other, end)| PromptStepResult {
+            .map(|(other, end)| StepResultForPrompt {
                 step: other.step,
                 kind: other.kind.as_str(),
                 subdomain: other.subdomain.clone(),
@@ -263,14 +270,14 @@ pub struct ReplyPromptContext {
     /// The beginning of the previous reply.
     pub last_reply: Option<String>,
     /// The entities that the conversation is about.
-    pub rows: Vec<PromptEntity>,
-    pub conversation: PromptConversation,
-    pub execution: PromptTurnOutcome,
+    pub rows: Vec<EntityForPrompt>,
+    pub conversation: ConversationForPrompt,
+    pub execution: ExecutedTurnForReplyPrompt,
 }
 
 /// What was actually executed in a turn.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptTurnOutcome {
+pub struct ExecutedTurnForReplyPrompt {
     pub plan_failure: Option<String>,
     pub decision: Option<&'static str>,
     /// The proposal or question for the user.
@@ -280,14 +287,14 @@ pub struct PromptTurnOutcome {
     pub skipped_steps: Vec<String>,
     /// Planned writes that were left out because the message asks only for information.
     pub withheld_writes: Vec<String>,
-    pub steps: Vec<PromptPlanStepOutcome>,
+    pub steps: Vec<ExecutedStepForReplyPrompt>,
     /// One line for each change.
     pub write_summaries: Vec<String>,
 }
 
 /// The outcome of one step, with labels in place of references.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptPlanStepOutcome {
+pub struct ExecutedStepForReplyPrompt {
     description: String,
     #[serde(skip)]
     pub is_done: bool,
@@ -314,8 +321,8 @@ pub fn build_reply_context(view: &AssistantFlowContext<'_>, domain: &DomainSchem
         phase: phase.as_str(),
         intent: running.understanding.as_ref().map(|understanding| understanding.intent.clone()).unwrap_or_default(),
         last_reply: last_reply.map(|text| one_line_excerpt(&view.read_text(text))),
-        rows: rows.map(|row| PromptEntity::from_entity(&row)).take(REGISTRY_ROWS_MAX).collect(),
-        conversation: PromptConversation::from_recent_turns(view, REPLY_TURNS_SHOWN),
+        rows: rows.map(|row| EntityForPrompt::from_entity(&row)).take(REGISTRY_ROWS_MAX).collect(),
+        conversation: ConversationForPrompt::from_recent_turns(view, REPLY_TURNS_SHOWN),
         execution: build_turn_outcome(view, domain, &running),
     }
 }
@@ -330,7 +337,7 @@ pub fn build_turn_outcome(
     view: &AssistantFlowContext<'_>,
     domain: &DomainSchema,
     running: &AssistantTurnProgress,
-) -> PromptTurnOutcome {
+) -> ExecutedTurnForReplyPrompt {
     let entities = &view.state.entities;
     let plan = running.plan.as_ref();
     let steps = plan.into_iter().flat_map(|plan| &plan.steps).map(|planned| {
@@ -338,7 +345,7 @@ pub fn build_turn_outcome(
         let with_labels = |text: &str| entities.replace_references_with_labels(text);
         let rows = RecordRenderer::new(view, domain);
         let drafts = end.into_iter().flat_map(|end| &end.drafts);
-        PromptPlanStepOutcome {
+        ExecutedStepForReplyPrompt {
             description: with_labels(&planned.description),
             is_done: end.is_some_and(|end| end.status == AssistantStepEndStatus::Done),
             status: AssistantStepEndStatus::describe(end.map(|end| end.status)),
@@ -358,7 +365,7 @@ pub fn build_turn_outcome(
                 .collect(),
         }
     });
-    PromptTurnOutcome {
+    ExecutedTurnForReplyPrompt {
         plan_failure: running.plan_failure.clone(),
         decision: plan.map(|plan| plan.decision.as_str()),
         message_to_user: plan
@@ -376,7 +383,7 @@ pub fn build_turn_outcome(
     }
 }
 
-impl PromptPlanStepOutcome {
+impl ExecutedStepForReplyPrompt {
     #[must_use]
     pub fn description(&self) -> &str {
         &self.description

@@ -15,8 +15,8 @@ use super::spec::THINK_ROLE;
 use super::step::into_json_object;
 use super::tool_runs::record_tool_failure;
 use super::tools::{
-    DomainOperation, DomainRecordsOverview, DomainSnapshotSection, DomainToolRequest, DomainToolResult, RECORDS_TOOL,
-    ToolRunPurpose, render_plain_row,
+    DomainOperation, DomainRecordsOverview, DomainSnapshotSection, DomainToolRequest, DomainToolResult,
+    DomainToolRunPurpose, RECORDS_TOOL, render_plain_row,
 };
 
 /// Returns the step that requests the snapshot, if the domain declares one.
@@ -32,7 +32,7 @@ pub(super) fn request_snapshot(context: &AssistantSessionContext<'_>) -> Option<
     let request = DomainToolRequest {
         domain: context.domain.name.clone(),
         operation: DomainOperation::Snapshot,
-        purpose: ToolRunPurpose::Snapshot,
+        purpose: DomainToolRunPurpose::Snapshot,
         turn: state.current_turn_number(),
         step: None,
         step_kind: None,

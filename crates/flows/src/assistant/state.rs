@@ -21,7 +21,7 @@ use super::facts::{
 };
 use super::reasoning::{ConversationStageLabel, TurnDecisionHistory};
 use super::registry::{KnownEntities, KnownRecordOrDraft, LastEntityAction, RecordLoadLevel};
-use super::tools::{DomainOperation, DomainToolRequest, ToolRunPurpose};
+use super::tools::{DomainOperation, DomainToolRequest, DomainToolRunPurpose};
 use crate::limits::{FULL_SUMMARIES_MAX, UNDERSTAND_TURNS_SHOWN, UNDOABLE_WRITES_MAX};
 
 /// The state of an assistant session.
@@ -44,7 +44,7 @@ pub struct AssistantState {
     /// The tools of the domain's server, as it last listed them.
     pub server_tools: Vec<McpToolInfo>,
     /// The writes that can still be undone, newest last.
-    pub writes: VecDeque<CompletedWrite>,
+    pub writes: VecDeque<CompletedDomainWrite>,
     pub current_turn: Option<AssistantTurnProgress>,
     /// Messages that belong to no turn yet.
     pub queued_messages: BTreeMap<MessageId, TextRef>,
@@ -72,7 +72,7 @@ pub struct StepResultRef {
 
 /// A finished write.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CompletedWrite {
+pub struct CompletedDomainWrite {
     pub run: ToolRunId,
     pub turn: u32,
     /// One line for each change.
@@ -177,7 +177,7 @@ impl AssistantState {
 
     fn apply_tool_opened(&mut self, opened: &ToolRunOpened) {
         let Some(request) = DomainToolRequest::parse(&opened.arguments) else { return };
-        if request.purpose == ToolRunPurpose::Snapshot
+        if request.purpose == DomainToolRunPurpose::Snapshot
             && let Some(running) = &mut self.current_turn
         {
             running.pending_snapshot = Some(opened.run);
@@ -185,7 +185,7 @@ impl AssistantState {
         let Some(step) = request.step else { return };
         self.update_step(step, |state| {
             state.started = true;
-            state.tool_calls += u32::from(request.purpose == ToolRunPurpose::StepToolCall);
+            state.tool_calls += u32::from(request.purpose == DomainToolRunPurpose::StepToolCall);
         });
     }
 
@@ -317,7 +317,7 @@ impl AssistantState {
             running.write_summaries.extend(records.write_summaries.iter().cloned());
         }
         let (run, turn, text) = (records.run, records.turn, records.text);
-        self.writes.push_back(CompletedWrite {
+        self.writes.push_back(CompletedDomainWrite {
             run,
             turn,
             summaries: records.write_summaries,

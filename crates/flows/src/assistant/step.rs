@@ -14,7 +14,7 @@ use super::registry::{LastEntityAction, RecordDraft, RecordLoadLevel};
 use super::spec::ACT_ROLE;
 use super::state::{AssistantStepProgress, AssistantTurnProgress};
 use super::tools::{
-    DomainOperation, DomainRequestOrAlreadyLoaded, DomainToolRequest, MCP_TOOL, RECORDS_TOOL, ToolRunPurpose,
+    DomainOperation, DomainRequestOrAlreadyLoaded, DomainToolRequest, DomainToolRunPurpose, MCP_TOOL, RECORDS_TOOL,
     translate_tool_call,
 };
 use crate::limits::{NODE_REPAIRS_MAX, OUTCOME_CHARS_MAX, STEP_RETRIEVALS_MAX, STEP_TOOL_CALLS_MAX};
@@ -56,7 +56,7 @@ pub(super) fn start_step(context: &AssistantSessionContext<'_>, step: u32) -> Ve
     let request = DomainToolRequest {
         domain: context.domain.name.clone(),
         operation: DomainOperation::Get,
-        purpose: ToolRunPurpose::LoadRecords,
+        purpose: DomainToolRunPurpose::LoadRecords,
         turn: context.state().current_turn_number(),
         step: Some(step),
         step_kind: Some(planned.kind),

@@ -17,7 +17,8 @@ use super::snapshot;
 use super::spec::UNDERSTAND_ROLE;
 use super::step::{StepInProgress, into_json_object, record_step_end};
 use super::tools::{
-    DomainOperation, DomainToolRequest, DomainToolResult, MCP_TOOL, RECORDS_TOOL, ToolRunPurpose, translate_tool_result,
+    DomainOperation, DomainToolRequest, DomainToolResult, DomainToolRunPurpose, MCP_TOOL, RECORDS_TOOL,
+    translate_tool_result,
 };
 use super::undo::{self, UndoResolution};
 use crate::limits::{
@@ -41,13 +42,15 @@ pub(super) fn handle_tool_ended(
     let output = context.view.read_text(text);
     let result = (outcome == ToolRunOutcome::Done).then(|| DomainToolResult::parse(&output)).flatten();
     match (request.purpose, result) {
-        (ToolRunPurpose::Undo, Some(result)) => undo::handle_undo_result(context, opened.run, &request, result, text),
-        (ToolRunPurpose::Undo, None) => {
+        (DomainToolRunPurpose::Undo, Some(result)) => {
+            undo::handle_undo_result(context, opened.run, &request, result, text)
+        }
+        (DomainToolRunPurpose::Undo, None) => {
             undo::handle_interrupted_undo(context, opened.run, &request, UndoResolution::NotTried)
         }
-        (ToolRunPurpose::ResolveRun, Some(result)) => handle_run_resolved(context, &request, result, text),
-        (ToolRunPurpose::ResolveRun, None) => match request.run_to_resolve() {
-            Some((run, original)) if original.purpose == ToolRunPurpose::Undo => {
+        (DomainToolRunPurpose::ResolveRun, Some(result)) => handle_run_resolved(context, &request, result, text),
+        (DomainToolRunPurpose::ResolveRun, None) => match request.run_to_resolve() {
+            Some((run, original)) if original.purpose == DomainToolRunPurpose::Undo => {
                 undo::handle_interrupted_undo(context, run, &original, UndoResolution::Failed)
             }
             Some((run, original)) => {
@@ -55,30 +58,32 @@ pub(super) fn handle_tool_ended(
             }
             None => Vec::new(),
         },
-        (ToolRunPurpose::LoadRecords, result) => {
+        (DomainToolRunPurpose::LoadRecords, result) => {
             handle_records_loaded(context, opened.run, &request, result, text, &output)
         }
-        (ToolRunPurpose::PlannedRead, result) => {
+        (DomainToolRunPurpose::PlannedRead, result) => {
             planned_read::handle_planned_read_result(context, opened.run, &request, result, text, &output)
         }
-        (ToolRunPurpose::Snapshot, result) => {
+        (DomainToolRunPurpose::Snapshot, result) => {
             snapshot::handle_snapshot_result(context, opened.run, &request, result, text, &output)
         }
-        (ToolRunPurpose::StepToolCall, Some(result)) => handle_tool_result(context, opened.run, &request, result, text),
+        (DomainToolRunPurpose::StepToolCall, Some(result)) => {
+            handle_tool_result(context, opened.run, &request, result, text)
+        }
         // An interrupted write may have been executed; the run log of the records says so. A closed session runs no tools.
-        (ToolRunPurpose::StepToolCall, None) if request.operation.is_table_write() => {
+        (DomainToolRunPurpose::StepToolCall, None) if request.operation.is_table_write() => {
             match context.view.session.closed_reason {
                 None => vec![resolve_interrupted_write(opened.run, &request)],
                 Some(_) => fail_step_unknown_outcome(context, opened.run, &request, UNKNOWN_WRITE_OUTCOME.to_owned()),
             }
         }
-        (ToolRunPurpose::StepToolCall, None) if is_mcp_write(&request) => fail_step_unknown_outcome(
+        (DomainToolRunPurpose::StepToolCall, None) if is_mcp_write(&request) => fail_step_unknown_outcome(
             context,
             opened.run,
             &request,
             format!("it is unknown whether this was executed: {output}"),
         ),
-        (ToolRunPurpose::StepToolCall, None) => {
+        (DomainToolRunPurpose::StepToolCall, None) => {
             let failed = record_tool_failure(opened.run, request.step, &output);
             std::iter::once(failed)
                 .chain(continue_step_with_result(
@@ -89,7 +94,9 @@ pub(super) fn handle_tool_ended(
                 ))
                 .collect()
         }
-        (ToolRunPurpose::ListTools, result) => handle_tools_listed(context, opened.run, &request, result, &output),
+        (DomainToolRunPurpose::ListTools, result) => {
+            handle_tools_listed(context, opened.run, &request, result, &output)
+        }
     }
 }
 
@@ -108,7 +115,7 @@ pub(super) fn list_server_tools(context: &AssistantSessionContext<'_>, wait: Too
     let request = DomainToolRequest {
         domain: context.domain.name.clone(),
         operation: DomainOperation::ListTools,
-        purpose: ToolRunPurpose::ListTools,
+        purpose: DomainToolRunPurpose::ListTools,
         turn: context.state().current_turn_number(),
         step: None,
         step_kind: None,
@@ -184,7 +191,7 @@ pub(super) fn record_tool_failure(run: ToolRunId, step: Option<u32>, why: &str) 
 pub(super) fn resolve_interrupted_write(run: ToolRunId, original: &DomainToolRequest) -> FlowStep {
     let request = DomainToolRequest {
         operation: DomainOperation::ResolveRun,
-        purpose: ToolRunPurpose::ResolveRun,
+        purpose: DomainToolRunPurpose::ResolveRun,
         parameters: into_json_object(json!({"run": run.0, "request": original.to_arguments()})),
         ..original.clone()
     };
@@ -200,7 +207,7 @@ fn handle_run_resolved(
     text: TextRef,
 ) -> Vec<FlowStep> {
     let Some((run, original)) = request.run_to_resolve() else { return Vec::new() };
-    if original.purpose == ToolRunPurpose::Undo {
+    if original.purpose == DomainToolRunPurpose::Undo {
         return undo::handle_undo_result(context, run, &original, result, text);
     }
     if result.never_executed {

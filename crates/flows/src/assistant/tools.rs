@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 pub use available_tool::{AvailableMcpTool, list_available_tools};
 pub use tool_result::{
-    DomainRecordsOverview, DomainSnapshotSection, DomainToolResult, RecordChange, RecordKey, ToolResultRecord,
+    DomainRecordsOverview, DomainSnapshotSection, DomainToolResult, RecordChange, RecordKey, ReturnedDomainRecord,
     render_plain_row, render_record_line, render_record_row, translate_tool_result,
 };
 pub(super) use translate_call::REFRESH_ARGUMENT;
@@ -34,7 +34,7 @@ pub struct DomainToolRequest {
     pub domain: String,
     pub operation: DomainOperation,
     #[serde(rename = "for")]
-    pub purpose: ToolRunPurpose,
+    pub purpose: DomainToolRunPurpose,
     #[serde(default)]
     pub turn: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,7 +104,7 @@ impl DomainOperation {
 /// Why a domain tool run was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToolRunPurpose {
+pub enum DomainToolRunPurpose {
     /// Act called a tool.
     StepToolCall,
     /// A step needs records that are not loaded.

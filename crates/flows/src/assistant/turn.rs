@@ -8,10 +8,10 @@ use serde_json::json;
 use super::answer;
 use super::assistant_context::AssistantSessionContext;
 use super::facts::{
-    AnswerRepairLevel, AssistantFact, CompactedMemoryKind, MessageUnderstanding, PendingQuestion, PendingQuestionKind,
-    ThinkDecision, TurnSummarized, UserResponseKind,
+    AnswerRepairLevel, AssistantFact, CompactedMemoryKind, MessageUnderstanding, PendingQuestion,
+    PendingQuestionResponseKind, ProposalOrQuestion, ThinkDecision, TurnSummarized,
 };
-use super::prompt_context::{PromptTurnOutcome, build_turn_outcome};
+use super::prompt_context::{ExecutedTurnForReplyPrompt, build_turn_outcome};
 use super::reasoning::{AssistantStepSummary, EntityRelevanceSummary, TurnDecisionSummary};
 use super::snapshot;
 use super::spec::{ACT_ROLE, ASK_CONVERSATION, ASK_REASONING, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
@@ -113,7 +113,8 @@ fn handle_understand_answer(context: &AssistantSessionContext<'_>, call: &CallOp
 fn record_plan_from_answer(context: &AssistantSessionContext<'_>, call: &CallOpened, text: &str) -> Vec<FlowStep> {
     let Some(running) = context.current_turn() else { return Vec::new() };
     let response = running.understanding.as_ref().and_then(|understanding| understanding.response_to_pending);
-    let may_change = matches!(response, Some(UserResponseKind::Accepted | UserResponseKind::Answered));
+    let may_change =
+        matches!(response, Some(PendingQuestionResponseKind::Accepted | PendingQuestionResponseKind::Answered));
     let parsed = answer::parse_think_answer(text, context.domain, &context.state().entities, running.turn, may_change);
     if !parsed.complaints.is_empty()
         && let Some(steps) = context.request_repair(call, &parsed.complaints)
@@ -241,7 +242,7 @@ fn find_pending_input(running: &AssistantTurnProgress) -> Option<PendingQuestion
         let text = end.question.clone().unwrap_or_default();
         return Some(PendingQuestion {
             turn,
-            kind: PendingQuestionKind::Question,
+            kind: ProposalOrQuestion::Question,
             text,
             partial_result: end.partial_result.clone(),
         });
@@ -249,8 +250,8 @@ fn find_pending_input(running: &AssistantTurnProgress) -> Option<PendingQuestion
     let plan = running.plan.as_ref()?;
     let kind = match plan.decision {
         ThinkDecision::PlanDirect => return None,
-        ThinkDecision::Propose => PendingQuestionKind::Proposal,
-        ThinkDecision::Clarify => PendingQuestionKind::Question,
+        ThinkDecision::Propose => ProposalOrQuestion::Proposal,
+        ThinkDecision::Clarify => ProposalOrQuestion::Question,
     };
     Some(PendingQuestion { turn, kind, text: plan.message_to_user.clone()?, partial_result: None })
 }
@@ -258,10 +259,10 @@ fn find_pending_input(running: &AssistantTurnProgress) -> Option<PendingQuestion
 /// Builds a plain reply from the turn's results, for the case that Reply gives none.
 fn compose_fallback_reply(context: &AssistantSessionContext<'_>) -> FlowStep {
     let running = context.current_turn().cloned().unwrap_or_default();
-    let PromptTurnOutcome { plan_failure, message_to_user, steps, write_summaries, .. } =
+    let ExecutedTurnForReplyPrompt { plan_failure, message_to_user, steps, write_summaries, .. } =
         build_turn_outcome(context.view, context.domain, &running);
     let question = message_to_user.or_else(|| steps.iter().find_map(|step| step.question().map(str::to_owned)));
-    let line = |step: &super::prompt_context::PromptPlanStepOutcome| match step.outcome() {
+    let line = |step: &super::prompt_context::ExecutedStepForReplyPrompt| match step.outcome() {
         "" => step.description().to_owned(),
         outcome => format!("{}: {outcome}", step.description()),
     };

@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::assistant_context::AssistantSessionContext;
 use super::facts::AssistantFact;
-use super::state::{AssistantState, CompletedWrite};
+use super::state::{AssistantState, CompletedDomainWrite};
 use super::tool_runs::{NOT_EXECUTED, UNKNOWN_WRITE_OUTCOME, resolve_interrupted_write};
 use super::tools::{
-    DomainOperation, DomainToolRequest, DomainToolResult, RECORDS_TOOL, ToolRunPurpose, translate_tool_result,
+    DomainOperation, DomainToolRequest, DomainToolResult, DomainToolRunPurpose, RECORDS_TOOL, translate_tool_result,
 };
 use crate::template::fill_template;
 
@@ -21,7 +21,7 @@ use crate::template::fill_template;
 pub(super) fn find_undoable_write<'m>(
     state: &'m AssistantState,
     arguments: &Value,
-) -> Result<&'m CompletedWrite, String> {
+) -> Result<&'m CompletedDomainWrite, String> {
     let Some(named) = arguments.get("run").filter(|run| !run.is_null()) else {
         let last = state.writes.iter().rev().find(|write| !write.undone);
         return last.ok_or_else(|| "this session has no write that can be undone".to_owned());
@@ -57,7 +57,7 @@ pub(super) fn start_undo(context: &AssistantSessionContext<'_>, arguments: &Valu
     let request = DomainToolRequest {
         domain: context.domain.name.clone(),
         operation: DomainOperation::Undo,
-        purpose: ToolRunPurpose::Undo,
+        purpose: DomainToolRunPurpose::Undo,
         turn: context.state().current_turn_number(),
         step: None,
         step_kind: None,

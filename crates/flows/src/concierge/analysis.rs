@@ -36,10 +36,8 @@ mod tension;
 use serde::Serialize;
 
 pub(super) use graph::sorted_unique_claims;
-pub use metrics::{
-    ClaimCluster, ClaimMapRatios, ClaimMetrics, HubClaim, RelativeClaimSupport, WeaklySupportedKeyClaim,
-};
-pub use shape::{ClaimMapShape, ClaimMapShapeScore, SCORE_TIE_TOLERANCE};
+pub use metrics::{ClaimCluster, ClaimMapRatios, ClaimMetrics, ClaimSupportLevel, HubClaim, WeaklySupportedKeyClaim};
+pub use shape::{ClaimMapShape, SCORE_TIE_TOLERANCE, ScoredClaimMapShape};
 pub use tension::{ClaimMapFragility, ClaimTension};
 
 use super::claim_map::{ClaimId, ClaimMap};
@@ -77,7 +75,7 @@ pub struct ClaimMapAnalysis {
     /// The weak points of the map.
     pub fragility: ClaimMapFragility,
     /// The score of each shape, in the order of [`ClaimMapShape::ALL`].
-    pub scores: Vec<ClaimMapShapeScore>,
+    pub scores: Vec<ScoredClaimMapShape>,
     /// The shape with the best score.
     pub shape: ClaimMapShape,
     /// The confidence in the shape, from 0.1 to 1.

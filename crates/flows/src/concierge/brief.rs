@@ -22,34 +22,34 @@ pub fn render_brief(map: &ClaimMap, analysis: &ClaimMapAnalysis) -> String {
 #[must_use]
 pub fn render_shape_guidance(shape: ClaimMapShape) -> String {
     #[derive(Serialize)]
-    struct ShapeGuidanceArguments {
+    struct ShapeGuidanceTemplateFields {
         shape: &'static str,
     }
     fill_template(
         include_str!("../../prompts/concierge/shape_guidance.md"),
-        &ShapeGuidanceArguments { shape: shape.name() },
+        &ShapeGuidanceTemplateFields { shape: shape.name() },
     )
 }
 
 #[derive(Serialize)]
-struct BriefTemplateArguments<'m> {
+struct ClaimMapBriefTemplateFields<'m> {
     shape: &'static str,
     sureness: &'static str,
     parts: Vec<TruncatedClaimLabelList<'m>>,
     parts_more: usize,
     alone: TruncatedClaimLabelList<'m>,
-    positions: Vec<BriefClaimDetails<'m>>,
+    positions: Vec<BriefClaimTemplateFields<'m>>,
     positions_more: usize,
     chain: Vec<TruncatedClaimLabelList<'m>>,
     chain_more: usize,
     hub: Option<&'m str>,
     keystones: TruncatedClaimLabelList<'m>,
-    leads: Vec<BriefOutgoingClaimLinks<'m>>,
+    leads: Vec<BriefClaimLinksTemplateFields<'m>>,
     leads_more: usize,
-    tensions: Vec<BriefTemplateTension<'m>>,
+    tensions: Vec<BriefTensionTemplateFields<'m>>,
     tensions_more: usize,
-    challenges: Vec<ClaimMapBriefCounterclaim<'m>>,
-    fragile: ClaimMapBriefFragility<'m>,
+    challenges: Vec<BriefCounterclaimTemplateFields<'m>>,
+    fragile: BriefFragilityTemplateFields<'m>,
     gaps: &'m [String],
     subject: TruncatedClaimLabelList<'m>,
 }
@@ -62,7 +62,7 @@ struct TruncatedClaimLabelList<'m> {
 }
 
 #[derive(Serialize)]
-struct BriefClaimDetails<'m> {
+struct BriefClaimTemplateFields<'m> {
     label: &'m str,
     text: &'m str,
     held: &'static str,
@@ -70,14 +70,14 @@ struct BriefClaimDetails<'m> {
 }
 
 #[derive(Serialize)]
-struct BriefOutgoingClaimLinks<'m> {
+struct BriefClaimLinksTemplateFields<'m> {
     label: &'m str,
     before: TruncatedClaimLabelList<'m>,
     backs: TruncatedClaimLabelList<'m>,
 }
 
 #[derive(Serialize)]
-struct BriefTemplateTension<'m> {
+struct BriefTensionTemplateFields<'m> {
     one: &'m str,
     other: &'m str,
     is_tradeoff: bool,
@@ -86,13 +86,13 @@ struct BriefTemplateTension<'m> {
 }
 
 #[derive(Serialize)]
-struct ClaimMapBriefCounterclaim<'m> {
+struct BriefCounterclaimTemplateFields<'m> {
     label: &'m str,
     against: &'m str,
 }
 
 #[derive(Serialize)]
-struct ClaimMapBriefFragility<'m> {
+struct BriefFragilityTemplateFields<'m> {
     joints: Vec<&'m str>,
     inversions: Vec<&'m str>,
     bare: Vec<&'m str>,
@@ -114,7 +114,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         Self { map, analysis, claims }
     }
 
-    fn template_arguments(&self) -> BriefTemplateArguments<'m> {
+    fn template_arguments(&self) -> ClaimMapBriefTemplateFields<'m> {
         let analysis = self.analysis;
         let (positions, positions_more) = self.select_claims_to_detail();
         let (parts, parts_more) = self.component_labels();
@@ -123,7 +123,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         let (tensions, tensions_more) = truncate_brief_lines(self.tension_entries());
         let (chain, chain_more) =
             truncate_brief_lines(analysis.longest_chain.iter().map(|link| self.label_list(link)).collect());
-        BriefTemplateArguments {
+        ClaimMapBriefTemplateFields {
             shape: analysis.shape.name(),
             sureness: confidence_label(analysis.confidence),
             parts,
@@ -178,7 +178,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
 
     /// Selects the positions to describe in full: first the remarkable ones, then those with most support. The result is
     /// sorted by support.
-    fn select_claims_to_detail(&self) -> (Vec<BriefClaimDetails<'m>>, usize) {
+    fn select_claims_to_detail(&self) -> (Vec<BriefClaimTemplateFields<'m>>, usize) {
         let analysis = self.analysis;
         let mut remarkable: BTreeSet<&ClaimId> = analysis.keystones.iter().collect();
         remarkable.extend(&analysis.leverage_inversions);
@@ -196,7 +196,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         let more = claims.len().saturating_sub(BRIEF_POSITIONS_MAX);
         claims.truncate(BRIEF_POSITIONS_MAX);
         claims.sort_by(by_support);
-        let position = |claim: &ClaimMetrics| BriefClaimDetails {
+        let position = |claim: &ClaimMetrics| BriefClaimTemplateFields {
             label: self.claim_label(&claim.id),
             text: self.claims.get(&claim.id).map_or("", |it| it.text.as_str()),
             held: support_label(claim.supporters, analysis.answers),
@@ -225,7 +225,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
     }
 
     /// Returns the reinforcing links that the longest chain does not show, sorted by the leverage of their origin.
-    fn links_outside_longest_chain(&self) -> (Vec<BriefOutgoingClaimLinks<'m>>, usize) {
+    fn links_outside_longest_chain(&self) -> (Vec<BriefClaimLinksTemplateFields<'m>>, usize) {
         let chain_index: BTreeMap<&ClaimId, usize> = self
             .analysis
             .longest_chain
@@ -249,7 +249,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         let from = self.sort_by_leverage(leads.keys().copied());
         let lead = |id: &&ClaimId| {
             let [before, backs] = &leads[*id];
-            BriefOutgoingClaimLinks {
+            BriefClaimLinksTemplateFields {
                 label: self.claim_label(id),
                 before: self.label_list(before.iter().copied()),
                 backs: self.label_list(backs.iter().copied()),
@@ -268,8 +268,8 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         tensions.into_iter().map(|(tension, _)| tension).collect()
     }
 
-    fn tension_entries(&self) -> Vec<BriefTemplateTension<'m>> {
-        let entry = |tension: &ClaimTension| BriefTemplateTension {
+    fn tension_entries(&self) -> Vec<BriefTensionTemplateFields<'m>> {
+        let entry = |tension: &ClaimTension| BriefTensionTemplateFields {
             one: self.claim_label(&tension.one),
             other: self.claim_label(&tension.other),
             is_tradeoff: tension.kind == ClaimEdgeKind::Tradeoff,
@@ -280,12 +280,12 @@ impl<'m> ClaimMapBriefBuilder<'m> {
     }
 
     /// Returns the challenges that are not already listed as tensions.
-    fn challenge_entries(&self) -> Vec<ClaimMapBriefCounterclaim<'m>> {
+    fn challenge_entries(&self) -> Vec<BriefCounterclaimTemplateFields<'m>> {
         let tense: BTreeSet<_> = self.analysis.tensions.iter().map(|it| (&it.one, &it.other)).collect();
         let challenge = |claim: &&'m ClaimNode| {
             let against = claim.challenges.as_ref().filter(|id| self.claims.contains_key(id))?;
             let is_listed = tense.contains(&(&claim.id, against)) || tense.contains(&(against, &claim.id));
-            (!is_listed).then(|| ClaimMapBriefCounterclaim {
+            (!is_listed).then(|| BriefCounterclaimTemplateFields {
                 label: self.claim_label(&claim.id),
                 against: self.claim_label(against),
             })
@@ -293,7 +293,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         self.claims.values().filter_map(challenge).take(BRIEF_LINES_MAX).collect()
     }
 
-    fn fragility_entry(&self) -> ClaimMapBriefFragility<'m> {
+    fn fragility_entry(&self) -> BriefFragilityTemplateFields<'m> {
         let analysis = self.analysis;
         let fragility = &analysis.fragility;
         let joints = self.first_labels(&fragility.weak_articulation_points);
@@ -313,7 +313,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
             && circles.is_empty()
             && !has_conditional_conflicts
             && !has_disconnected_consensus;
-        ClaimMapBriefFragility {
+        BriefFragilityTemplateFields {
             joints,
             inversions,
             bare,

@@ -36,7 +36,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use complaint::{ClaimMapComplaint, ClaimMapDropReason, ClaimMapTagDefect};
+pub use complaint::{ClaimMapComplaint, ClaimMapPartDropReason, ClaimMapTagDefect};
 
 use crate::limits::MAP_ANSWERS_MIN;
 

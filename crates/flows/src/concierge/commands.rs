@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::facts::ConciergeFact;
 use super::handovers;
 use super::messages::{record_refusal, visit_handover};
-use super::plan::{ConciergePlan, PlanStepLookupError};
+use super::plan::{ConciergePlan, UnusablePlanStepError};
 use super::spec::{EXPLORER_PHASE, OUTCOME_HANDOVER};
 use super::state::ConciergeContext;
 use super::turn::{current_phase, propose_phase};
@@ -144,8 +144,8 @@ fn find_step(plan: &ConciergePlan, command: &str, arguments: &Value) -> Result<u
         _ => return Err("`step` must be the number or the title of a step".to_owned()),
     };
     plan.find_open_step(&name).map_err(|error| match error {
-        PlanStepLookupError::AlreadyComplete => format!("the step “{name}” is already done"),
-        PlanStepLookupError::UnknownStep | PlanStepLookupError::NotCurrent => {
+        UnusablePlanStepError::AlreadyComplete => format!("the step “{name}” is already done"),
+        UnusablePlanStepError::UnknownStep | UnusablePlanStepError::NotCurrent => {
             format!("the plan has no step “{name}”; it has {} steps", plan.steps.len())
         }
     })

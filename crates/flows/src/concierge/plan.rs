@@ -87,7 +87,7 @@ impl ConciergePlanStepStatus {
 
 /// Why a step name could not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlanStepLookupError {
+pub enum UnusablePlanStepError {
     /// The plan has no such step.
     UnknownStep,
     /// It is not the current step.
@@ -134,13 +134,13 @@ impl ConciergePlan {
     ///
     /// # Errors
     /// If the step is complete or the plan has no such step.
-    pub fn find_open_step(&self, step_name: &str) -> Result<usize, PlanStepLookupError> {
+    pub fn find_open_step(&self, step_name: &str) -> Result<usize, UnusablePlanStepError> {
         let matches = self.matching_steps(step_name);
         let open = matches.iter().find(|index| !self.done.contains(index));
         open.copied().ok_or(if matches.is_empty() {
-            PlanStepLookupError::UnknownStep
+            UnusablePlanStepError::UnknownStep
         } else {
-            PlanStepLookupError::AlreadyComplete
+            UnusablePlanStepError::AlreadyComplete
         })
     }
 
@@ -148,11 +148,11 @@ impl ConciergePlan {
     ///
     /// # Errors
     /// If it is another step or the plan has no such step.
-    pub fn confirm_current_step(&self, step_name: &str) -> Result<usize, PlanStepLookupError> {
+    pub fn confirm_current_step(&self, step_name: &str) -> Result<usize, UnusablePlanStepError> {
         if self.matching_steps(step_name).contains(&self.current) {
             return Ok(self.current);
         }
-        self.find_open_step(step_name).and(Err(PlanStepLookupError::NotCurrent))
+        self.find_open_step(step_name).and(Err(UnusablePlanStepError::NotCurrent))
     }
 
     /// Makes the step at `index` the current one, unless it is complete.
@@ -227,13 +227,13 @@ impl ConciergePlan {
     #[must_use]
     pub fn render_plan_for_prompt(&self) -> String {
         #[derive(Serialize)]
-        struct PlanTemplateArguments<'w> {
+        struct ConciergePlanTemplateFields<'w> {
             goal: &'w str,
             done: usize,
-            steps: Vec<PlanTemplateStep<'w>>,
+            steps: Vec<PlanStepTemplateFields<'w>>,
         }
         #[derive(Serialize)]
-        struct PlanTemplateStep<'w> {
+        struct PlanStepTemplateFields<'w> {
             mark: &'static str,
             is_current: bool,
             title: &'w str,
@@ -244,7 +244,7 @@ impl ConciergePlan {
             let status = self.step_status(index);
             let mark = status.checkbox();
             let is_current = status == ConciergePlanStepStatus::Active;
-            PlanTemplateStep {
+            PlanStepTemplateFields {
                 mark,
                 is_current,
                 title: &step.title,
@@ -252,7 +252,7 @@ impl ConciergePlan {
                 done_when: &step.done_when,
             }
         });
-        let arguments = PlanTemplateArguments { goal: &self.goal, done: self.done.len(), steps: steps.collect() };
+        let arguments = ConciergePlanTemplateFields { goal: &self.goal, done: self.done.len(), steps: steps.collect() };
         fill_template(include_str!("../../prompts/concierge/workflow.md"), &arguments)
     }
 }
@@ -297,12 +297,12 @@ mod tests {
         for name in ["Buy paint", "buy PAINT.", "2", "Step 2", "2. Buy paint", "step 2: Buy paint"] {
             assert_eq!(plan.confirm_current_step(name), Ok(1), "{name}");
         }
-        assert_eq!(plan.confirm_current_step("Paint"), Err(PlanStepLookupError::NotCurrent));
+        assert_eq!(plan.confirm_current_step("Paint"), Err(UnusablePlanStepError::NotCurrent));
         for name in ["1", "Measure the wall"] {
-            assert_eq!(plan.confirm_current_step(name), Err(PlanStepLookupError::AlreadyComplete), "{name}");
+            assert_eq!(plan.confirm_current_step(name), Err(UnusablePlanStepError::AlreadyComplete), "{name}");
         }
         for name in ["", "4", "Sell paint", "Buy"] {
-            assert_eq!(plan.confirm_current_step(name), Err(PlanStepLookupError::UnknownStep), "{name}");
+            assert_eq!(plan.confirm_current_step(name), Err(UnusablePlanStepError::UnknownStep), "{name}");
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         let mut plan = plan();
         assert_eq!(
             (plan.find_open_step("step 3"), plan.find_open_step("1"), plan.find_open_step("4")),
-            (Ok(2), Err(PlanStepLookupError::AlreadyComplete), Err(PlanStepLookupError::UnknownStep),)
+            (Ok(2), Err(UnusablePlanStepError::AlreadyComplete), Err(UnusablePlanStepError::UnknownStep),)
         );
         plan.start_step(2);
         assert_eq!([0, 1, 2].map(|index| plan.step_status(index).checkbox()), ["[x]", "[ ]", "[>]"]);
@@ -333,7 +333,7 @@ mod tests {
         plan.complete_step(2);
         plan.start_step(1);
         assert_eq!((plan.current, plan.current_step()), (3, None), "it stays complete");
-        assert_eq!(plan.confirm_current_step("Paint"), Err(PlanStepLookupError::AlreadyComplete));
+        assert_eq!(plan.confirm_current_step("Paint"), Err(UnusablePlanStepError::AlreadyComplete));
     }
 
     #[test]

@@ -279,7 +279,7 @@ pub(super) fn parse_steps_answer(answer: &str) -> Option<Vec<ConciergePlanStep>>
 
 /// What the user needs for the plan to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NeededPlanAction {
+pub(super) enum UserNeedToContinuePlan {
     Nothing,
     /// The experts' help with the current step.
     Help,
@@ -292,7 +292,7 @@ pub(super) struct PlanProgressAnswer {
     pub(super) done: Vec<usize>,
     /// The step that the user chose.
     pub(super) current: Option<usize>,
-    pub(super) needs: NeededPlanAction,
+    pub(super) needs: UserNeedToContinuePlan,
     pub(super) blocker: Option<String>,
 }
 
@@ -314,9 +314,9 @@ pub(super) fn parse_progress_answer(answer: &str, plan: &ConciergePlan) -> Optio
     done.sort_unstable();
     done.dedup();
     let needs = match object.get("needs").and_then(Value::as_str) {
-        Some("help") => NeededPlanAction::Help,
-        Some("new_plan") => NeededPlanAction::NewPlan,
-        _ => NeededPlanAction::Nothing,
+        Some("help") => UserNeedToContinuePlan::Help,
+        Some("new_plan") => UserNeedToContinuePlan::NewPlan,
+        _ => UserNeedToContinuePlan::Nothing,
     };
     let current = object.get("current").and_then(step).filter(|step| !done.contains(step));
     let blocker = text_unless_sample(BATCH_BLOCK, "blocker", object.get("blocker"));
@@ -383,8 +383,12 @@ mod tests {
             r#"{"done": [1, 2, "3", 9], "current": 2, "needs": "nothing", "blocker": "none"}"#,
             &plan(),
         );
-        let expected =
-            PlanProgressAnswer { done: vec![1, 2], current: None, needs: NeededPlanAction::Nothing, blocker: None };
+        let expected = PlanProgressAnswer {
+            done: vec![1, 2],
+            current: None,
+            needs: UserNeedToContinuePlan::Nothing,
+            blocker: None,
+        };
         assert_eq!(answer, Some(expected), "step 1 is complete and step 9 does not exist");
         assert_eq!(parse_progress_answer("I think so.", &plan()), None);
         let schema = answer_schema(ASK_PROGRESS_QUESTION, Some(&plan()));

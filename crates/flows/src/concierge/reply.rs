@@ -8,7 +8,7 @@ mod structured;
 use segue_core::body::TextRef;
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
 use segue_core::flow::{FlowStep, NewOrStoredReplyText};
-use segue_core::handover::{ExpectedHandoverAction, HandoverDocument, HandoverProvenance, decide_handover};
+use segue_core::handover::{HandoverAcceptanceDecision, HandoverDocument, HandoverProvenance, decide_handover};
 use segue_core::ids::CallId;
 use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock, SignalForm};
 use serde_json::json;
@@ -248,14 +248,16 @@ impl ConciergeReplyHandler<'_> {
             self.handover_request_count(INTENT_HANDOVER),
         ) {
             // The question asks only for what the flow does not know.
-            ExpectedHandoverAction::Accept(document, provenance) if is_question => {
+            HandoverAcceptanceDecision::Accept(document, provenance) if is_question => {
                 (document.clone(), handovers::build_intent_handover(self.view, document), provenance)
             }
-            ExpectedHandoverAction::Accept(document, provenance) => {
+            HandoverAcceptanceDecision::Accept(document, provenance) => {
                 (document.clone(), handovers::fill_exchange_fields(self.view, document), provenance)
             }
-            ExpectedHandoverAction::Synthesize(document) => return self.build_intent_handover_and_explore(document),
-            ExpectedHandoverAction::RequestRepair { missing_fields } => {
+            HandoverAcceptanceDecision::Synthesize(document) => {
+                return self.build_intent_handover_and_explore(document);
+            }
+            HandoverAcceptanceDecision::RequestRepair { missing_fields } => {
                 let repair = match is_question {
                     true => self.ask_question_again(&["goal"]),
                     false => self.request_repair(ASK_REPAIR_INTENT, json!({"missing": missing_fields})),
@@ -350,14 +352,14 @@ impl ConciergeReplyHandler<'_> {
             None,
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
-            ExpectedHandoverAction::RequestRepair { .. } => {
+            HandoverAcceptanceDecision::RequestRepair { .. } => {
                 let metadata = json!({"missing": [], "wanted": !self.is_batch_block_truncated()});
                 vec![
                     FlowStep::RequestHandover(EXECUTION_HANDOVER.into()),
                     self.request_repair(ASK_REPAIR_BATCH, metadata),
                 ]
             }
-            ExpectedHandoverAction::Accept(..) | ExpectedHandoverAction::Synthesize(_) => self.offer_plan(),
+            HandoverAcceptanceDecision::Accept(..) | HandoverAcceptanceDecision::Synthesize(_) => self.offer_plan(),
         }
     }
 
@@ -411,13 +413,13 @@ impl ConciergeReplyHandler<'_> {
             Some(block.handover.clone()),
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
-            ExpectedHandoverAction::Accept(document, provenance) => {
+            HandoverAcceptanceDecision::Accept(document, provenance) => {
                 self.start_plan_batch(document, provenance, block.prompt.clone(), BatchConfirmationPolicy::BySetting)
             }
-            ExpectedHandoverAction::Synthesize(document) => {
+            HandoverAcceptanceDecision::Synthesize(document) => {
                 self.request_plan_from_state(document, block.prompt.clone())
             }
-            ExpectedHandoverAction::RequestRepair { missing_fields } => {
+            HandoverAcceptanceDecision::RequestRepair { missing_fields } => {
                 let repair = match questions::is_private_question(self.call.ask.as_str()) {
                     true => self.ask_question_again(&["goal"]),
                     false => self.request_repair(ASK_REPAIR_BATCH, json!({"missing": missing_fields})),

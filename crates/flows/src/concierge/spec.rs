@@ -1,7 +1,7 @@
 //! The declaration of the flow: its roles with their recipes, its phase graph, its handovers, and the blocks that carry
 //! signals.
 
-use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSpec};
+use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSpec};
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::{CompactionPolicy, FlowSpec, RoleSpec, SummarizerRole, ThreadLengthLimit};
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverSpec};
@@ -221,9 +221,9 @@ fn thread_compaction() -> CompactionPolicy {
 
 fn expert_role_spec() -> RoleSpec {
     let mut expert = RoleSpec::new(EXPERT_ROLE, Scope::per_model())
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
+        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
         .with_ask(ASK_QUESTION, [message_fragment_spec()])
-        .with_ask(ASK_TASK, [FragmentSpec::changing("task", ContextLayer::Task)]);
+        .with_ask(ASK_TASK, [FragmentSpec::changing("task", ContextKind::Task)]);
     // An expert's thread lasts for the whole session, so it would cost more with every batch.
     let thread_limit =
         ThreadLengthLimit { tokens_max: EXPERT_THREAD_TOKENS_MAX, tokens_kept: EXPERT_THREAD_TOKENS_KEPT };
@@ -233,38 +233,38 @@ fn expert_role_spec() -> RoleSpec {
 
 fn mapper_role_spec() -> RoleSpec {
     let sources = || {
-        FragmentSpec::changing("sources", ContextLayer::Conversation)
+        FragmentSpec::changing("sources", ContextKind::Conversation)
             .with_budget(MAPPER_SOURCES_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, FragmentOverflowPolicy::KeepStart)
     };
     let mut mapper = RoleSpec::new(MAPPER_ROLE, Scope::Fresh)
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
+        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
         .with_ask(ASK_MAP, [sources()])
-        .with_ask(ASK_REPAIR_MAP, [sources(), FragmentSpec::changing("repair", ContextLayer::Task)]);
+        .with_ask(ASK_REPAIR_MAP, [sources(), FragmentSpec::changing("repair", ContextKind::Task)]);
     mapper.reply_tokens_max = MAP_REPLY_TOKENS_MAX;
     mapper
 }
 
 fn concierge_role_spec() -> RoleSpec {
     let knowledge = |name: &str| {
-        FragmentSpec::changing(name, ContextLayer::Knowledge)
+        FragmentSpec::changing(name, ContextKind::Knowledge)
             .with_budget(BATCH_RESULT_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, FragmentOverflowPolicy::KeepStart)
     };
-    let handover = FragmentSpec::changing("handover", ContextLayer::Handover)
+    let handover = FragmentSpec::changing("handover", ContextKind::Handover)
         .with_budget(HANDOVER_TOKENS_MAX, FragmentOverflowPolicy::KeepStart);
-    let earlier = FragmentSpec::changing(EARLIER_FRAGMENT, ContextLayer::Conversation)
+    let earlier = FragmentSpec::changing(EARLIER_FRAGMENT, ContextKind::Conversation)
         .with_budget(VISIT_EXCHANGES_TOKENS_MAX, FragmentOverflowPolicy::KeepStart);
-    let plan = |name: &str| FragmentSpec::changing(name, ContextLayer::Reasoning);
-    let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextLayer::Task);
-    let repair = || [FragmentSpec::changing("repair", ContextLayer::Task)];
-    let question = || [FragmentSpec::changing(QUESTION_FRAGMENT, ContextLayer::Task)];
-    let standalone = || FragmentSpec::stable(QUESTION_FRAGMENT, ContextLayer::Task);
-    let said = || FragmentSpec::changing(SAID_FRAGMENT, ContextLayer::Conversation);
+    let plan = |name: &str| FragmentSpec::changing(name, ContextKind::Reasoning);
+    let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextKind::Task);
+    let repair = || [FragmentSpec::changing("repair", ContextKind::Task)];
+    let question = || [FragmentSpec::changing(QUESTION_FRAGMENT, ContextKind::Task)];
+    let standalone = || FragmentSpec::stable(QUESTION_FRAGMENT, ContextKind::Task);
+    let said = || FragmentSpec::changing(SAID_FRAGMENT, ContextKind::Conversation);
     let mut concierge = RoleSpec::new(CONCIERGE_ROLE, Scope::per_phase().ended_by(ThreadEndTrigger::Model))
         .with_phase_graph(PHASE_GRAPH)
-        .with_opening_fragment(FragmentSpec::stable("identity", ContextLayer::Instruction))
-        .with_opening_fragment(FragmentSpec::stable("never", ContextLayer::Instruction))
-        .with_opening_fragment(FragmentSpec::changing("part", ContextLayer::Instruction))
-        .with_opening_fragment(FragmentSpec::changing("capabilities", ContextLayer::Instruction))
+        .with_opening_fragment(FragmentSpec::stable("identity", ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::stable("never", ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::changing("part", ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::changing("capabilities", ContextKind::Instruction))
         .with_opening_fragment(handover)
         .with_opening_fragment(knowledge("brief"))
         .with_opening_fragment(plan(PLAN_FRAGMENT))
@@ -272,11 +272,11 @@ fn concierge_role_spec() -> RoleSpec {
         .with_ask(
             ASK_REPLY,
             [
-                FragmentSpec::changing(GUIDANCE_FRAGMENT, ContextLayer::Instruction),
+                FragmentSpec::changing(GUIDANCE_FRAGMENT, ContextKind::Instruction),
                 plan(PLAN_UPDATE_FRAGMENT),
                 knowledge(FINDINGS_FRAGMENT),
                 knowledge(TURN_FINDINGS_FRAGMENT).for_its_call_only(),
-                FragmentSpec::changing(HANDOVER_DUE_FRAGMENT, ContextLayer::Task),
+                FragmentSpec::changing(HANDOVER_DUE_FRAGMENT, ContextKind::Task),
                 notices(),
                 message_fragment_spec(),
             ],
@@ -300,12 +300,12 @@ fn concierge_role_spec() -> RoleSpec {
 
 fn summariser_role_spec() -> RoleSpec {
     let mut summariser = RoleSpec::new(SUMMARISER_ROLE, Scope::Fresh)
-        .with_opening_fragment(FragmentSpec::stable("summarise", ContextLayer::Instruction))
-        .with_ask("summarise", [FragmentSpec::changing("folded", ContextLayer::Conversation)]);
+        .with_opening_fragment(FragmentSpec::stable("summarise", ContextKind::Instruction))
+        .with_ask("summarise", [FragmentSpec::changing("folded", ContextKind::Conversation)]);
     summariser.reply_tokens_max = CONCIERGE_SUMMARY_TOKENS_MAX;
     summariser
 }
 
 fn message_fragment_spec() -> FragmentSpec {
-    FragmentSpec::changing(MESSAGE_FRAGMENT, ContextLayer::UserWords)
+    FragmentSpec::changing(MESSAGE_FRAGMENT, ContextKind::UserWords)
 }

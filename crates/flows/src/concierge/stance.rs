@@ -237,10 +237,10 @@ pub struct StanceGuidance {
 #[must_use]
 pub fn render_stance_guidance(stance: ReplyStance) -> StanceGuidance {
     #[derive(Serialize)]
-    struct StanceGuidanceArguments {
+    struct StanceGuidanceTemplateFields {
         stance: &'static str,
     }
-    let fill = |template| fill_template(template, &StanceGuidanceArguments { stance: stance.name() });
+    let fill = |template| fill_template(template, &StanceGuidanceTemplateFields { stance: stance.name() });
     let framing = fill(include_str!("../../prompts/concierge/stance/framing.md"));
     StanceGuidance {
         framing: (!framing.is_empty()).then_some(framing),

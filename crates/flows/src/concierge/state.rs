@@ -58,7 +58,7 @@ pub struct ConciergeState {
     /// Whether the user has already answered the pending confirmation with neither yes nor no.
     pub is_confirmation_unclear: bool,
     /// The user's requests for a plan that the explorer of this visit did not act on.
-    pub unmet_plan_requests: IgnoredPlanRequests,
+    pub unmet_plan_requests: IgnoredPlanRequestCount,
     /// Messages that belong to no turn yet.
     pub queued_messages: BTreeMap<MessageId, TextRef>,
     /// The user's messages without a reply.
@@ -131,7 +131,7 @@ impl Default for ConciergePhaseVisit {
 /// Requests for a plan that the explorer did not act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct IgnoredPlanRequests {
+pub struct IgnoredPlanRequestCount {
     pub count: u32,
     /// The message with the latest request.
     pub last_message: Option<MessageId>,
@@ -399,7 +399,7 @@ impl ConciergeState {
         self.pending_findings = None;
         self.shown_plan_version = None;
         (self.pending_confirmation, self.is_confirmation_unclear) = (None, false);
-        self.unmet_plan_requests = IgnoredPlanRequests::default();
+        self.unmet_plan_requests = IgnoredPlanRequestCount::default();
         self.replied_in_phase = false;
         if entered.transition.to != *EXECUTOR_PHASE {
             self.plan_research = None;
@@ -477,7 +477,7 @@ impl ConciergeState {
                 self.unmet_plan_requests.count = 0;
             }
             ConciergeFact::PlanRequested { message, count, .. } => {
-                self.unmet_plan_requests = IgnoredPlanRequests { count, last_message: Some(message) }
+                self.unmet_plan_requests = IgnoredPlanRequestCount { count, last_message: Some(message) }
             }
             ConciergeFact::BlockRefused { why, .. } => self.push_notice(why),
             ConciergeFact::EmptyReply { notice, .. } => {

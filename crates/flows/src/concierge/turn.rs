@@ -2,7 +2,7 @@
 
 use segue_core::event::{CallRequest, PhaseEntered, TurnOutcome};
 use segue_core::flow::{FlowStep, NewOrStoredReplyText};
-use segue_core::phase::{PhaseProposal, Proposer};
+use segue_core::phase::{PhaseProposal, TransitionProposer};
 use segue_core::signal::SignalForm;
 use serde_json::json;
 
@@ -177,7 +177,7 @@ pub(super) fn retry_empty_reply(view: &ConciergeContext<'_>, settings: &Settings
 pub(super) fn propose_phase(phase: &str) -> FlowStep {
     FlowStep::ProposePhase {
         phase: concierge_phase_key(),
-        proposal: PhaseProposal::new(phase, Proposer::Role(CONCIERGE_ROLE.into())),
+        proposal: PhaseProposal::new(phase, TransitionProposer::Role(CONCIERGE_ROLE.into())),
     }
 }
 
@@ -197,7 +197,7 @@ pub(super) fn handle_phase_entered(
     }
     let presents_plan = entered.graph_key == concierge_phase_key()
         && transition.to == *EXECUTOR_PHASE
-        && transition.by == Proposer::Role(CONCIERGE_ROLE.into())
+        && transition.by == TransitionProposer::Role(CONCIERGE_ROLE.into())
         && transition.is_visit_start()
         && view.state.plan_research.is_some()
         && view.session.current_turn.is_some();

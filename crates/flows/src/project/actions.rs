@@ -8,7 +8,7 @@ mod action_fragments;
 mod action_offer;
 mod fenced_content;
 
-use segue_core::event::{CallAnswered, CallOpened, CallRequest, ToolOffer, ToolRunOpened};
+use segue_core::event::{CallAnswered, CallOpened, CallRequest, ToolOfferPolicy, ToolRunOpened};
 use segue_core::flow::FlowStep;
 use segue_core::ids::AgentName;
 use segue_core::prompt::StopReason;
@@ -24,7 +24,7 @@ use crate::limits::REFUSED_ACTIONS_MAX;
 use crate::template::fill_template;
 use crate::text_tool_call::find_text_tool_call;
 use crate::workspace_tools::WorkspaceTool;
-use action_offer::{ActionOffer, AgentAction};
+use action_offer::{AgentAction, OfferedAgentActions};
 use fenced_content::read_fenced_content;
 
 pub(super) use crate::text_tool_call::{TextToolCall, text_before_tool_call};
@@ -40,13 +40,13 @@ pub(super) fn with_action_form(
 ) -> CallRequest {
     let mode = context.action_mode(agent);
     request.tool_offer = match (request.ask.as_str(), mode) {
-        (ASK_CONTENT, _) | (ASK_TALK, ActionMode::Structured) => ToolOffer::Withheld,
-        (_, ActionMode::Auto) => ToolOffer::IfSupported,
-        (_, ActionMode::Native | ActionMode::Structured) => ToolOffer::Offered,
+        (ASK_CONTENT, _) | (ASK_TALK, ActionMode::Structured) => ToolOfferPolicy::Withheld,
+        (_, ActionMode::Auto) => ToolOfferPolicy::IfSupported,
+        (_, ActionMode::Native | ActionMode::Structured) => ToolOfferPolicy::Offered,
     };
     let is_plain = [ASK_CONTENT, ASK_TALK].contains(&request.ask.as_str());
     if mode != ActionMode::Native && !is_plain {
-        request.output_schema = ActionOffer::new(context, agent).choice_schema();
+        request.output_schema = OfferedAgentActions::new(context, agent).choice_schema();
     }
     request
 }
@@ -60,7 +60,8 @@ pub(super) fn find_text_call(context: &ProjectFlowContext<'_>, agent: &AgentName
 
 /// Returns whether an agent chooses an action before it answers the user.
 pub(super) fn chooses_before_answer(context: &ProjectFlowContext<'_>, agent: &AgentName) -> bool {
-    context.action_mode(agent) == ActionMode::Structured && !ActionOffer::new(context, agent).has_only_answer_action()
+    context.action_mode(agent) == ActionMode::Structured
+        && !OfferedAgentActions::new(context, agent).has_only_answer_action()
 }
 
 /// Handles an answer in which an agent has chosen an action.
@@ -75,7 +76,7 @@ pub(super) fn handle_action(
         let summary = format!("stopped: {runs_max} actions were used, which is the maximum");
         return vec![done_step(turn, agent, AgentTurnEndKind::AutoCompleted, summary)];
     }
-    match ActionOffer::new(context, agent).parse(text) {
+    match OfferedAgentActions::new(context, agent).parse(text) {
         Ok(AgentAction::Run { tool, arguments }) => vec![run_tool(call, &tool, arguments)],
         Ok(AgentAction::Write { path, exists }) => {
             let announced = ProjectFact::WriteAnnounced { turn, agent: agent.clone(), path: path.clone() }.into_step();

@@ -10,7 +10,7 @@ use super::actions::{self, TextToolCall};
 use super::completion::{self, CompletionDecision};
 use super::definition::CompletionMode;
 use super::facts::{
-    AgentCompletionReport, AgentTurnEndKind, MidWorkAgentMessageReason, NextPhaseAndAgents, ProjectFact, ProjectLesson,
+    AgentCompletionReport, AgentLesson, AgentTurnEndKind, MidWorkNoticeToAgentReason, NextPhaseAndAgents, ProjectFact,
 };
 use super::lessons;
 use super::project_context::ProjectFlowContext;
@@ -201,7 +201,7 @@ fn handle_learn(context: &ProjectFlowContext<'_>, opened: &ToolRunOpened, agent:
     };
     match (text("title", PROJECT_LESSON_TITLE_CHARS_MAX), text("lesson", PROJECT_LESSON_TEXT_CHARS_MAX)) {
         (Some(title), Some(text)) => {
-            let lesson = ProjectLesson { title, text };
+            let lesson = AgentLesson { title, text };
             let kept = lessons::send_lesson_to_workspace(context, agent, &lesson);
             let learned = ProjectFact::LessonLearned { agent: agent.clone(), lesson }.into_step();
             let noted =
@@ -245,7 +245,7 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectFlowContext<'_>, opened: 
             return steer_agent(
                 context,
                 (turn, agent),
-                MidWorkAgentMessageReason::RepeatedCall,
+                MidWorkNoticeToAgentReason::RepeatedCall,
                 end_round("the agent is warned"),
             );
         }
@@ -255,7 +255,7 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectFlowContext<'_>, opened: 
         return steer_agent(
             context,
             (turn, agent),
-            MidWorkAgentMessageReason::UserMessage,
+            MidWorkNoticeToAgentReason::UserMessage,
             end_round("the user sent a message"),
         );
     }
@@ -265,7 +265,7 @@ pub(super) fn handle_agent_tool_ended(context: &ProjectFlowContext<'_>, opened: 
 fn steer_agent(
     context: &ProjectFlowContext<'_>,
     (turn, agent): (u32, &AgentName),
-    why: MidWorkAgentMessageReason,
+    why: MidWorkNoticeToAgentReason,
     end_round: Option<FlowStep>,
 ) -> Vec<FlowStep> {
     let steered = ProjectFact::AgentSteered { turn, agent: agent.clone(), why }.into_step();
@@ -281,13 +281,13 @@ pub(super) fn render_mid_work_notice(
     agent: &AgentName,
 ) -> Option<String> {
     let complaint = metadata.get("complaint").and_then(Value::as_str);
-    let why: Option<MidWorkAgentMessageReason> =
+    let why: Option<MidWorkNoticeToAgentReason> =
         metadata.get("why").and_then(|why| serde_json::from_value(why.clone()).ok());
     let work = context.state().current_work(agent);
     let tool = work.last_tool_call.map(|call| call.tool).unwrap_or_default();
     let arguments = json!({"phase": context.phase_name(), "tool": tool, "complaint": complaint});
     let template = match (ask, why) {
-        (ASK_STEER, Some(MidWorkAgentMessageReason::RepeatedCall)) => {
+        (ASK_STEER, Some(MidWorkNoticeToAgentReason::RepeatedCall)) => {
             include_str!("../../prompts/project/repeated_call.md")
         }
         (ASK_STEER, _) => include_str!("../../prompts/project/steered.md"),

@@ -4,7 +4,7 @@ use segue_core::flow::FactDisplay;
 use serde_json::Value;
 
 use super::definition::FlowDefinition;
-use super::facts::{AgentTurnEndKind, MidWorkAgentMessageReason, PlanApprover, ProjectFact, RoutedBy};
+use super::facts::{AgentTurnEndKind, MidWorkNoticeToAgentReason, PlanApprover, ProjectFact, RoutedBy};
 use super::text::count_with_noun;
 use crate::fact::parse_fact;
 
@@ -58,8 +58,8 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
             FactDisplay::Detail(format!("the action of {} was not usable: {why}", name(&agent)))
         }
         ProjectFact::AgentSteered { agent, why, .. } => FactDisplay::Detail(match why {
-            MidWorkAgentMessageReason::UserMessage => format!("{} was given your message", name(&agent)),
-            MidWorkAgentMessageReason::RepeatedCall => format!("{} was told that it repeats itself", name(&agent)),
+            MidWorkNoticeToAgentReason::UserMessage => format!("{} was given your message", name(&agent)),
+            MidWorkNoticeToAgentReason::RepeatedCall => format!("{} was told that it repeats itself", name(&agent)),
         }),
         ProjectFact::UnknownAgents { names, phase } => {
             FactDisplay::Detail(format!("the router named agents that cannot work in {phase}: {}", names.join(", ")))

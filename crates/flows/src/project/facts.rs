@@ -76,7 +76,7 @@ pub enum ProjectFact {
     AgentSteered {
         turn: u32,
         agent: AgentName,
-        why: MidWorkAgentMessageReason,
+        why: MidWorkNoticeToAgentReason,
     },
     /// The router named agents that do not exist or may not work in the phase.
     UnknownAgents {
@@ -115,7 +115,7 @@ pub enum ProjectFact {
     },
     LessonLearned {
         agent: AgentName,
-        lesson: ProjectLesson,
+        lesson: AgentLesson,
     },
     /// The workspace did not store a lesson.
     LessonNotKept {
@@ -204,7 +204,7 @@ impl AgentTurnEndKind {
 /// Why an agent was told something in the middle of its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MidWorkAgentMessageReason {
+pub enum MidWorkNoticeToAgentReason {
     /// The user sent a message.
     UserMessage,
     /// It made the same tool call twice, with the same result.
@@ -254,7 +254,7 @@ pub struct WorkspaceCheckVerdict {
 
 /// What an agent has learned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProjectLesson {
+pub struct AgentLesson {
     pub title: String,
     pub text: String,
 }

@@ -13,7 +13,7 @@ use super::agents::render_mid_work_notice;
 use super::definition::{CheckMoment, PhaseDefinition};
 use super::mcp_servers::unavailable_mcp_tools;
 use super::project_context::ProjectFlowContext;
-use super::routing::{RouteOption, route_options};
+use super::routing::{NextPhaseOption, route_options};
 use super::spec::*;
 use super::state::{LogEntry, LogSpeaker, LogText, RoutingTurn};
 use super::text::{last_chars, truncate_chars};
@@ -178,7 +178,7 @@ fn render_routing_feedback(context: &ProjectFlowContext<'_>) -> RenderedFragment
 fn render_options(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let current = context.phase_name();
     let options = route_options(context);
-    let data = |option: &RouteOption| {
+    let data = |option: &NextPhaseOption| {
         let phase = context.definition.find_phase(option.phase.as_str());
         json!({
             "phase": option.phase, "agents": option.agents, "is_current": option.phase == current,
@@ -191,7 +191,7 @@ fn render_options(context: &ProjectFlowContext<'_>) -> RenderedFragment {
 }
 
 /// Returns whether a phase can only be entered at the user's request.
-fn needs_user_request(context: &ProjectFlowContext<'_>, option: &RouteOption) -> bool {
+fn needs_user_request(context: &ProjectFlowContext<'_>, option: &NextPhaseOption) -> bool {
     let current = context.phase_name();
     let edges = context.definition.edges.iter().filter(|edge| edge.from == current.as_str());
     edges

@@ -5,7 +5,7 @@ use segue_core::event::{AskOutcome, Event};
 use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, AskId};
 
-use super::facts::{ProjectFact, ProjectLesson};
+use super::facts::{AgentLesson, ProjectFact};
 use super::project_context::ProjectFlowContext;
 use super::state::ProjectState;
 use crate::limits::WORKSPACE_WAIT_MS;
@@ -31,7 +31,7 @@ pub(super) fn request_lessons(context: &ProjectFlowContext<'_>) -> Option<FlowSt
 pub(super) fn send_lesson_to_workspace(
     context: &ProjectFlowContext<'_>,
     agent: &AgentName,
-    lesson: &ProjectLesson,
+    lesson: &AgentLesson,
 ) -> Option<FlowStep> {
     let workspace = context.workspace_session()?;
     let lesson = LessonToAdd { agent: agent.to_string(), title: lesson.title.clone(), text: lesson.text.clone() };
@@ -70,7 +70,7 @@ impl ProjectState {
                 // The newest is first in the list and last in the state.
                 for lesson in list.lessons.into_iter().rev() {
                     let agent = AgentName::from(lesson.agent);
-                    self.add_lesson(agent, ProjectLesson { title: lesson.title, text: lesson.text });
+                    self.add_lesson(agent, AgentLesson { title: lesson.title, text: lesson.text });
                 }
             }
             _ => {}

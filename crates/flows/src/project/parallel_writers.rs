@@ -19,8 +19,8 @@ use super::tools::agent_tools;
 use super::workspace_claim;
 use crate::limits::{LOG_ENTRY_CHARS_MAX, MERGE_SUMMARY_CHARS_MAX};
 use crate::workspace_tools::{
-    CopyCreateResult, CreateCopyArguments, MergeCopyArguments, MergeCopyResult, RemoveCopyArguments, WorkspaceTool,
-    WorkspaceToolRequest,
+    CreateWorkspaceCopyArguments, CreateWorkspaceCopyResult, MergeWorkspaceCopyArguments, MergeWorkspaceCopyResult,
+    RemoveWorkspaceCopyArguments, WorkspaceTool, WorkspaceToolRequest,
 };
 
 /// The copies of agents that work at the same time.
@@ -79,7 +79,7 @@ pub(super) fn create_copies(context: &ProjectFlowContext<'_>, decision: &NextPha
     let missing = writers.into_iter().filter(|agent| !known.contains_key(*agent));
     let steps: Vec<FlowStep> = missing
         .map(|agent| {
-            let arguments = CreateCopyArguments { name: agent.as_str().to_owned() };
+            let arguments = CreateWorkspaceCopyArguments { name: agent.as_str().to_owned() };
             WorkspaceToolRequest::CreateCopy(arguments).into_step(Some(agent.clone()))
         })
         .collect();
@@ -99,8 +99,8 @@ pub(super) fn merge_next_copy(context: &ProjectFlowContext<'_>) -> Option<Vec<Fl
         WriterCopyStatus::Requested | WriterCopyStatus::NotCreated | WriterCopyStatus::NotMerged => None,
     })?;
     let request = match status {
-        WriterCopyStatus::Merged => WorkspaceToolRequest::RemoveCopy(RemoveCopyArguments { copy }),
-        _ => WorkspaceToolRequest::MergeCopy(MergeCopyArguments { copy }),
+        WriterCopyStatus::Merged => WorkspaceToolRequest::RemoveCopy(RemoveWorkspaceCopyArguments { copy }),
+        _ => WorkspaceToolRequest::MergeCopy(MergeWorkspaceCopyArguments { copy }),
     };
     // A merge changes the workspace.
     Some(workspace_claim::request_claim(context).unwrap_or_else(|| vec![request.into_step(Some(agent.clone()))]))
@@ -131,7 +131,7 @@ impl WriterCopies {
         let value = value.filter(|_| outcome == ToolRunOutcome::Done).cloned();
         match tool {
             WorkspaceTool::CreateCopy => {
-                let created = value.and_then(|value| serde_json::from_value::<CopyCreateResult>(value).ok());
+                let created = value.and_then(|value| serde_json::from_value::<CreateWorkspaceCopyResult>(value).ok());
                 *copy = match created {
                     Some(created) => WriterCopy { name: created.copy, status: WriterCopyStatus::Open },
                     None => WriterCopy { name: String::new(), status: WriterCopyStatus::NotCreated },
@@ -139,7 +139,7 @@ impl WriterCopies {
                 None
             }
             WorkspaceTool::MergeCopy => {
-                let merged = value.and_then(|value| serde_json::from_value::<MergeCopyResult>(value).ok());
+                let merged = value.and_then(|value| serde_json::from_value::<MergeWorkspaceCopyResult>(value).ok());
                 let Some(merged) = merged else {
                     copy.status = WriterCopyStatus::NotMerged;
                     let summary = format!("its copy `{}` could not be merged, and is kept", copy.name);
@@ -170,7 +170,7 @@ impl WriterCopies {
 }
 
 impl IncompleteMerge {
-    fn from_conflicts(agent: AgentName, merged: &MergeCopyResult) -> Self {
+    fn from_conflicts(agent: AgentName, merged: &MergeWorkspaceCopyResult) -> Self {
         let files = merged.conflicts.iter().map(|conflict| format!("{}: {}", conflict.path, conflict.reason));
         let files = files.collect::<Vec<_>>().join("\n");
         let kept = match &merged.copy_checkpoint {

@@ -3,7 +3,7 @@
 use segue_core::event::{CallRequest, TurnOutcome};
 use segue_core::flow::{FlowContext, FlowSpec, FlowStep, NewOrStoredReplyText};
 use segue_core::ids::{AgentName, PhaseName, SessionId, UnixMillis};
-use segue_core::phase::{ConditionVerdict, PhaseGraphState, Proposer};
+use segue_core::phase::{ConditionVerdict, PhaseGraphState, TransitionProposer};
 
 use super::definition::{ActionMode, FlowDefinition, PhaseDefinition};
 use super::facts::{AskUserReason, ProjectFact};
@@ -83,7 +83,12 @@ impl<'a> ProjectFlowContext<'a> {
             true if self.has_user_message() => ConditionVerdict::Holds,
             _ => conditions::evaluate_condition(self, condition),
         };
-        self.view.session.allowed_phases(self.spec, &phases_key(), &Proposer::Role(ROUTER_ROLE.into()), evaluate)
+        self.view.session.allowed_phases(
+            self.spec,
+            &phases_key(),
+            &TransitionProposer::Role(ROUTER_ROLE.into()),
+            evaluate,
+        )
     }
 
     /// Returns whether the current turn answers a message of the user.

@@ -3,14 +3,14 @@
 //! what phases do, not on their names, so it also plays the flows of users. No real model is shown any of this.
 
 use segue_core::event::CallOpened;
-use segue_core::flow::RehearsedReply;
+use segue_core::flow::FlowRehearsalReply;
 use segue_core::ids::{AgentName, PhaseName};
 use segue_core::prompt::ToolCall;
 use serde_json::{Value, json};
 
 use super::definition::{CheckMoment, CompletionMode, PhaseDefinition, PhaseKindDefinition};
 use super::project_context::ProjectFlowContext;
-use super::routing::{RouteOption, route_options};
+use super::routing::{NextPhaseOption, route_options};
 use super::spec::is_talk_phase;
 use super::tools::{COMPLETE_TOOL, LEARN_TOOL, ROUTER_ROLE, phase_tools};
 use crate::template::fill_template;
@@ -35,7 +35,7 @@ const OLD_COMMENT: &str = "whose name is the first argument.";
 const NEW_COMMENT: &str = "whose name is the first argument, or else the world.";
 
 /// Returns the rehearsal model's answer to a call. The model itself fills in `{{mark}}`.
-pub(super) fn rehearse_reply(context: &ProjectFlowContext<'_>, call: &CallOpened) -> Option<RehearsedReply> {
+pub(super) fn rehearse_reply(context: &ProjectFlowContext<'_>, call: &CallOpened) -> Option<FlowRehearsalReply> {
     if call.role == *ROUTER_ROLE {
         return Some(rehearse_routing(context).to_string().into());
     }
@@ -81,7 +81,7 @@ fn rehearse_routing(context: &ProjectFlowContext<'_>) -> Value {
     } else {
         onwards.or(ends)
     };
-    let first = RouteOption { phase: current, agents: Vec::new(), all_agents: true, ends: false };
+    let first = NextPhaseOption { phase: current, agents: Vec::new(), all_agents: true, ends: false };
     let chosen = chosen.or(options.first()).unwrap_or(&first);
     let agents: Vec<&AgentName> = chosen.agents.iter().take(1).collect();
     json!({
@@ -104,7 +104,7 @@ struct AgentRehearsal<'a> {
 }
 
 impl AgentRehearsal<'_> {
-    fn reply(&self) -> RehearsedReply {
+    fn reply(&self) -> FlowRehearsalReply {
         match self.phase.completion {
             CompletionMode::Answer => self.rehearse_talk(),
             CompletionMode::Reflection => self.rehearse_reflection(),
@@ -124,27 +124,27 @@ impl AgentRehearsal<'_> {
         self.context.state().current_work(self.agent).last_tool_call.map(|call| call.tool)
     }
 
-    fn call_tools(&self, calls: Vec<(&str, Value)>) -> RehearsedReply {
+    fn call_tools(&self, calls: Vec<(&str, Value)>) -> FlowRehearsalReply {
         let calls = calls.into_iter().enumerate().map(|(index, (tool, arguments))| ToolCall {
             id: format!("rehearsal-{}-{index}", self.call.call.0),
             name: tool.into(),
             arguments,
         });
-        RehearsedReply { text: String::new(), tool_calls: calls.collect() }
+        FlowRehearsalReply { text: String::new(), tool_calls: calls.collect() }
     }
 
-    fn rehearse_completion(&self, summary: &str, more: Value) -> RehearsedReply {
+    fn rehearse_completion(&self, summary: &str, more: Value) -> FlowRehearsalReply {
         let mut arguments = more;
         arguments["summary"] = json!(format!("{summary} (rehearsal)"));
         self.call_tools(vec![(COMPLETE_TOOL, arguments)])
     }
 
-    fn rehearse_talk(&self) -> RehearsedReply {
+    fn rehearse_talk(&self) -> FlowRehearsalReply {
         let arguments = json!({"agent": self.context.display_name(self.agent), "mark": "{{mark}}"});
         fill_template(include_str!("../../prompts/project/rehearsal/talk.md"), &arguments).into()
     }
 
-    fn rehearse_plan(&self) -> RehearsedReply {
+    fn rehearse_plan(&self) -> FlowRehearsalReply {
         if self.may_use(WorkspaceTool::ListFiles) && self.last_tool().is_none() {
             return self.call_tools(vec![(WorkspaceTool::ListFiles.name(), json!({}))]);
         }
@@ -159,7 +159,7 @@ impl AgentRehearsal<'_> {
     }
 
     /// Writes a tool with a mistake and a test that finds it; after a failed check, corrects the mistake.
-    fn rehearse_execution(&self) -> RehearsedReply {
+    fn rehearse_execution(&self) -> FlowRehearsalReply {
         if !self.may_use(WorkspaceTool::WriteFile) {
             return self.rehearse_completion("there is no workspace to write in", json!({}));
         }
@@ -187,7 +187,7 @@ impl AgentRehearsal<'_> {
     }
 
     /// Changes the tool of an earlier session.
-    fn rehearse_tool_extension(&self, has_changed: bool) -> RehearsedReply {
+    fn rehearse_tool_extension(&self, has_changed: bool) -> FlowRehearsalReply {
         match (has_changed, self.last_tool()) {
             (true, _) => self.rehearse_completion("described the tool better", json!({})),
             (false, None) => {
@@ -200,14 +200,14 @@ impl AgentRehearsal<'_> {
         }
     }
 
-    fn rehearse_verification(&self) -> RehearsedReply {
+    fn rehearse_verification(&self) -> FlowRehearsalReply {
         if self.may_use(WorkspaceTool::ReadFile) && self.last_tool().is_none() {
             return self.call_tools(vec![(WorkspaceTool::ReadFile.name(), json!({"path": TOOL_PATH}))]);
         }
         self.rehearse_completion("looked at the result", json!({"issues": []}))
     }
 
-    fn rehearse_documentation(&self) -> RehearsedReply {
+    fn rehearse_documentation(&self) -> FlowRehearsalReply {
         let is_documented = self.context.state().files.iter().any(|file| file == README_PATH);
         if self.may_use(WorkspaceTool::WriteFile) && self.last_tool().is_none() && !is_documented {
             let content = include_str!("../../prompts/project/rehearsal/readme.md");
@@ -217,7 +217,7 @@ impl AgentRehearsal<'_> {
         self.rehearse_completion("documented the tool", json!({}))
     }
 
-    fn rehearse_reflection(&self) -> RehearsedReply {
+    fn rehearse_reflection(&self) -> FlowRehearsalReply {
         let knows_lesson = self.context.state().lessons.get(self.agent).is_some_and(|lessons| !lessons.is_empty());
         if self.last_tool().is_none() && !knows_lesson {
             let lesson = json!({

@@ -6,7 +6,7 @@ mod answer;
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, PhaseName};
-use segue_core::phase::{PhaseProposal, Proposer, TransitionNote};
+use segue_core::phase::{PhaseProposal, TransitionNote, TransitionProposer};
 use serde_json::{Value, json};
 
 use super::definition::{CompletionMode, PhaseDefinition, PhaseKindDefinition};
@@ -22,7 +22,7 @@ pub(super) use answer::{RoutingAnswerError, parse_routing_answer};
 
 /// A phase that may come next, with the agents that may work in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RouteOption {
+pub(super) struct NextPhaseOption {
     pub(super) phase: PhaseName,
     /// The agents, the default one first. Empty if the phase ends the flow.
     pub(super) agents: Vec<AgentName>,
@@ -32,7 +32,7 @@ pub(super) struct RouteOption {
     pub(super) ends: bool,
 }
 
-impl RouteOption {
+impl NextPhaseOption {
     /// Returns whether code can carry it out without asking.
     fn needs_no_router_choice(&self) -> bool {
         self.all_agents || self.agents.len() <= 1
@@ -40,21 +40,21 @@ impl RouteOption {
 }
 
 /// Returns the agents that may work in a phase now.
-fn phase_option(context: &ProjectFlowContext<'_>, phase: &PhaseDefinition) -> RouteOption {
+fn phase_option(context: &ProjectFlowContext<'_>, phase: &PhaseDefinition) -> NextPhaseOption {
     let name: PhaseName = phase.name.as_str().into();
     if phase.kind != PhaseKindDefinition::Work {
-        return RouteOption { phase: name, agents: Vec::new(), all_agents: true, ends: true };
+        return NextPhaseOption { phase: name, agents: Vec::new(), all_agents: true, ends: true };
     }
     if phase.completion == CompletionMode::Reflection {
         let agents = context.state().agents_to_reflect();
-        return RouteOption { phase: name, agents, all_agents: true, ends: false };
+        return NextPhaseOption { phase: name, agents, all_agents: true, ends: false };
     }
     let agents = phase.agents.iter().map(|agent| agent.as_str().into()).collect();
-    RouteOption { phase: name, agents, all_agents: false, ends: false }
+    NextPhaseOption { phase: name, agents, all_agents: false, ends: false }
 }
 
 /// Returns what may come next, in the order of the definition, with the current phase first if it may continue.
-pub(super) fn route_options(context: &ProjectFlowContext<'_>) -> Vec<RouteOption> {
+pub(super) fn route_options(context: &ProjectFlowContext<'_>) -> Vec<NextPhaseOption> {
     let phase = context.phase();
     let state = context.state();
     let stay = phase_option(context, phase);
@@ -82,11 +82,11 @@ pub(super) fn route_options(context: &ProjectFlowContext<'_>) -> Vec<RouteOption
 }
 
 /// Returns whether a phase could be entered if it had not been entered too often, and no other way leads on.
-fn is_out_of_visits(context: &ProjectFlowContext<'_>, options: &[RouteOption]) -> bool {
+fn is_out_of_visits(context: &ProjectFlowContext<'_>, options: &[NextPhaseOption]) -> bool {
     let phase = context.phase();
     let targets = context.definition.edges.iter().filter(|edge| edge.from == phase.name);
     let exhausted = targets.flat_map(|edge| edge.to.names()).any(|to| !conditions::has_visits_left(context, to));
-    let leads_on = |option: &RouteOption| {
+    let leads_on = |option: &NextPhaseOption| {
         let definition = context.definition.find_phase(option.phase.as_str());
         option.phase.as_str() != phase.name && definition.is_some_and(|phase| !is_talk_phase(phase))
     };
@@ -138,7 +138,7 @@ fn route_to_default_agent(context: &ProjectFlowContext<'_>, why: &str) -> Vec<Fl
 
 /// Returns the JSON schema of the router's answer. The names are in the order in which they should be written, because schemas
 /// are sent with sorted keys: a model that must name agents first chooses the phase to fit them.
-pub(super) fn routing_schema(options: &[RouteOption]) -> Value {
+pub(super) fn routing_schema(options: &[NextPhaseOption]) -> Value {
     let phases: Vec<&str> = options.iter().map(|option| option.phase.as_str()).collect();
     let mut agents: Vec<&str> = Vec::new();
     for agent in options.iter().flat_map(|option| &option.agents) {
@@ -168,8 +168,8 @@ fn record_routing_decision(
     user_words: Option<String>,
 ) -> Vec<FlowStep> {
     let proposer = match by {
-        RoutedBy::Router => Proposer::Role(ROUTER_ROLE.into()),
-        RoutedBy::Code | RoutedBy::Default | RoutedBy::User => Proposer::Engine,
+        RoutedBy::Router => TransitionProposer::Role(ROUTER_ROLE.into()),
+        RoutedBy::Code | RoutedBy::Default | RoutedBy::User => TransitionProposer::Engine,
     };
     let finished_by = context.state().turns.back().and_then(|turn| turn.completions.iter().next_back());
     let label = match (by, finished_by) {

@@ -11,8 +11,8 @@ use segue_core::ids::{AgentName, AskId, CallId, PhaseName, ToolName, ToolRunId, 
 use serde::{Deserialize, Serialize};
 
 use super::facts::{
-    AgentCompletionReport, AgentTurnEndKind, AskUserReason, NextPhaseAndAgents, PlanApprover, ProjectLesson,
-    ProjectPlan, WorkspaceCheckVerdict,
+    AgentCompletionReport, AgentLesson, AgentTurnEndKind, AskUserReason, NextPhaseAndAgents, PlanApprover, ProjectPlan,
+    WorkspaceCheckVerdict,
 };
 use super::mcp_servers::ListedMcpTools;
 use super::parallel_writers::WriterCopies;
@@ -64,13 +64,13 @@ pub struct ProjectState {
     pub(super) changed_files: BTreeMap<String, FileChange>,
     pub(super) checkpoints: VecDeque<CheckpointEntry>,
     /// The tool runs that have not ended.
-    pub(super) runs: BTreeMap<ToolRunId, OpenRunEntry>,
+    pub(super) runs: BTreeMap<ToolRunId, OpenAgentToolRun>,
     /// The agents' calls that have not ended.
     pub(super) agent_calls: BTreeMap<CallId, AgentName>,
     /// The result of the last checks.
     pub(super) last_checks: Option<ChecksResult>,
     pub(super) last_transition: Option<LastPhaseTransition>,
-    pub(super) lessons: BTreeMap<AgentName, Vec<ProjectLesson>>,
+    pub(super) lessons: BTreeMap<AgentName, Vec<AgentLesson>>,
     pub(super) stopped: Option<AskUserReason>,
     pub(super) metrics: BTreeMap<PhaseName, PhaseMetrics>,
     /// The number of the first routing turn after the user's last message.
@@ -97,7 +97,7 @@ pub struct ProjectState {
 
 /// A tool run that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct OpenRunEntry {
+pub(super) struct OpenAgentToolRun {
     pub(super) tool: ToolName,
     pub(super) agent: Option<AgentName>,
     /// Whether the agent requested it in its text.
@@ -211,16 +211,16 @@ pub(super) struct AgentRoutingTurnProgress {
     /// Unusable actions since the last run.
     pub(super) refused_actions: u32,
     /// The file that the agent is going to write.
-    pub(super) pending_write: Option<PendingWrite>,
+    pub(super) pending_write: Option<AnnouncedFileWrite>,
     /// The result of a run that the agent requested in its text, until the agent has seen it.
-    pub(super) last_result: Option<TextRunResult>,
+    pub(super) last_result: Option<TextToolCallResult>,
     /// The last command, if it failed.
     pub(super) failed_command: Option<CommandRun>,
 }
 
 /// A file that an agent is going to write as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PendingWrite {
+pub(super) struct AnnouncedFileWrite {
     pub(super) path: String,
     /// Whether the agent could not be shown the whole present content.
     pub(super) is_cut: bool,
@@ -228,7 +228,7 @@ pub(super) struct PendingWrite {
 
 /// The result of a run that an agent requested in its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TextRunResult {
+pub(super) struct TextToolCallResult {
     pub(super) tool: String,
     pub(super) text: TextRef,
     pub(super) failed: bool,

@@ -13,7 +13,7 @@ use super::graphs::{
     self, AWAIT_MERGE, CODE_REVIEW, CODING, ERROR, PLAN_REVIEW, PLANNING, SETUP, SUSPEND, TESTING, WAITING,
 };
 use super::mail::{self, DISPATCHER, REQUEST_TOPIC, REQUEUE_TOPIC};
-use super::repository_tools::{RepositoryRequest, RepositoryTool};
+use super::repository_tools::{RepositoryTool, RepositoryToolRequest};
 use super::spec::{ARCHITECT_AGENT, CODER_ROLE, TASK_ASK, coder_tools};
 use super::story::Story;
 use super::team_context::{TeamContext, propose_agent_phase};
@@ -37,11 +37,12 @@ pub(super) fn continue_coder(context: &TeamContext<'_>, agent: &AgentName) -> Ve
         return Vec::new();
     }
     let request = context.repository_request(agent);
-    let run = |tool: RepositoryTool, request: &RepositoryRequest| vec![tool.into_step(Some(agent.clone()), request)];
+    let run =
+        |tool: RepositoryTool, request: &RepositoryToolRequest| vec![tool.into_step(Some(agent.clone()), request)];
     match phase.as_str() {
         SETUP => {
             let set_up = !is_knowledge_work(context, agent);
-            run(RepositoryTool::Worktree, &RepositoryRequest { set_up, base: None, commit: None, ..request })
+            run(RepositoryTool::Worktree, &RepositoryToolRequest { set_up, base: None, commit: None, ..request })
         }
         // Work in progress ends during a pause, and no new round starts.
         PLANNING | CODING if context.state().is_paused => Vec::new(),
@@ -49,7 +50,7 @@ pub(super) fn continue_coder(context: &TeamContext<'_>, agent: &AgentName) -> Ve
         CODING => match coder.task {
             Some(CoderTask::WriteKnowledge) => {
                 let path = Some(context.settings.knowledge_file.clone());
-                run(RepositoryTool::Read, &RepositoryRequest { path, ..request })
+                run(RepositoryTool::Read, &RepositoryToolRequest { path, ..request })
             }
             Some(CoderTask::Recheck) => commit_work(context, agent),
             _ => call_coder(context, agent),
@@ -198,7 +199,7 @@ fn ask_question(agent: &AgentName, work: &str, answered: &CallAnswered, question
 pub(super) fn commit_work(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
     let message = format!("{}: {}", progress.story.id, progress.story.title);
-    let request = RepositoryRequest { message: Some(message), ..context.repository_request(agent) };
+    let request = RepositoryToolRequest { message: Some(message), ..context.repository_request(agent) };
     vec![RepositoryTool::Commit.into_step(Some(agent.clone()), &request)]
 }
 
@@ -267,7 +268,8 @@ pub(super) fn start_fresh_attempt(context: &TeamContext<'_>, agent: &AgentName, 
     }
     let last_good = coder.green_commit.or(coder.base);
     let next = StoryAssignment { attempt: assignment.attempt + 1, ..assignment };
-    let request = RepositoryRequest { commit: last_good, work: next.work_item(), ..context.repository_request(agent) };
+    let request =
+        RepositoryToolRequest { commit: last_good, work: next.work_item(), ..context.repository_request(agent) };
     let (story, status) = (next.story.clone(), StoryStatus::InProgress);
     let mut steps = assignment_steps(next);
     steps.push(TeamFact::StoryMoved { story, status, reason: reason.to_owned() }.into_step());

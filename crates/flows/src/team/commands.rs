@@ -13,7 +13,7 @@ use super::graphs::{
 use super::mail;
 use super::planning::accept_spec;
 use super::product_spec::ProductSpec;
-use super::repository_tools::{RepositoryRequest, RepositoryTool};
+use super::repository_tools::{RepositoryTool, RepositoryToolRequest};
 use super::requests::architect_name_for;
 use super::spec::ARCHITECT_ROLE;
 use super::state::StoryProgress;
@@ -130,8 +130,12 @@ pub(super) fn handle_command(context: &TeamContext<'_>, command: &str, arguments
                 _ => state.landed.as_ref().map(|(branch, _)| branch.clone()),
             };
             let commit = state.landed.as_ref().and_then(|(_, before)| before.clone());
-            let request =
-                RepositoryRequest { spec: context.spec_branch(), branch, commit, ..RepositoryRequest::default() };
+            let request = RepositoryToolRequest {
+                spec: context.spec_branch(),
+                branch,
+                commit,
+                ..RepositoryToolRequest::default()
+            };
             let tool = if command == "land" { RepositoryTool::Land } else { RepositoryTool::UndoLanding };
             vec![tool.into_step(None, &request)]
         }

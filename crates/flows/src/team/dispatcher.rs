@@ -6,7 +6,7 @@ use segue_core::flow::{FlowStep, NewOrStoredReplyText};
 use segue_core::ids::AgentName;
 use serde_json::json;
 
-use super::facts::{KnowledgeUpdate, StoryAssignment, StoryStatus, TeamFact, UndeliveredStory};
+use super::facts::{KnowledgeFileUpdate, StoryAssignment, StoryStatus, TeamFact, UndeliveredStory};
 use super::graphs::{self, WAITING};
 use super::knowledge::{KnowledgeMergeAction, build_knowledge_pack};
 use super::mail::{self, DISPATCHER, EXPRESS_CHANNEL, SHUTDOWN_TOPIC, STORY_TOPIC};
@@ -139,7 +139,7 @@ fn end_spec_if_done(context: &TeamContext<'_>) -> Vec<FlowStep> {
     }
     let can_write = state.repository.as_ref().is_some_and(|repository| repository.knowledge_problem.is_none());
     if !state.unwritten.is_empty() && can_write {
-        let update = KnowledgeUpdate {
+        let update = KnowledgeFileUpdate {
             entries: state.unwritten.clone(),
             file_path: context.settings.knowledge_file.clone(),
             action: KnowledgeMergeAction::Append,

@@ -5,18 +5,22 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::AgentName;
 use serde_json::{Value, json};
 
-use super::facts::{CoderTask, KnowledgeUpdate, TeamFact};
+use super::facts::{CoderTask, KnowledgeFileUpdate, TeamFact};
 use super::knowledge::{
     KnowledgeGraph, KnowledgeMergeAction, parse_knowledge_dot, parse_knowledge_entry, write_knowledge_dot,
 };
 use super::mail::{self, EXPRESS_CHANNEL, HOT_FIX_TOPIC, KNOWLEDGE_UPDATE_TOPIC};
-use super::repository_tools::{RepositoryRequest, RepositoryTool};
+use super::repository_tools::{RepositoryTool, RepositoryToolRequest};
 use super::story::{Story, StoryWorkflowKind};
 use super::team_context::TeamContext;
 use crate::limits::{STORY_FILES_MAX, STORY_TEXT_CHARS_MAX, STORY_TITLE_CHARS_MAX};
 
 /// Queues an update of the knowledge file.
-pub(super) fn queue_knowledge_update(context: &TeamContext<'_>, update: KnowledgeUpdate, by: &str) -> Vec<FlowStep> {
+pub(super) fn queue_knowledge_update(
+    context: &TeamContext<'_>,
+    update: KnowledgeFileUpdate,
+    by: &str,
+) -> Vec<FlowStep> {
     let story = Story {
         id: format!("knowledge-{}", context.state().express_count + 1),
         title: "Update the knowledge file".to_owned(),
@@ -74,7 +78,10 @@ pub(super) fn read_hot_fix(arguments: &Value) -> Result<Story, String> {
 ///
 /// # Errors
 /// Fails with the reason if the file is not the knowledge file, or an entry is invalid.
-pub(super) fn read_knowledge_update(context: &TeamContext<'_>, arguments: &Value) -> Result<KnowledgeUpdate, String> {
+pub(super) fn read_knowledge_update(
+    context: &TeamContext<'_>,
+    arguments: &Value,
+) -> Result<KnowledgeFileUpdate, String> {
     let own = &context.settings.knowledge_file;
     let file_path = arguments.get("file_path").and_then(Value::as_str).unwrap_or(own).to_owned();
     if file_path != *own {
@@ -99,7 +106,7 @@ pub(super) fn read_knowledge_update(context: &TeamContext<'_>, arguments: &Value
     let refused = context.state().knowledge.clone().merge_nodes(&entries, action);
     match refused.first() {
         Some((id, problems)) => Err(format!("`{id}`: {}", problems.join("; "))),
-        None => Ok(KnowledgeUpdate { entries, file_path, action }),
+        None => Ok(KnowledgeFileUpdate { entries, file_path, action }),
     }
 }
 
@@ -124,7 +131,7 @@ pub(super) fn write_knowledge_file(
         let why = format!("the entry `{id}` does not fit the file: {}", problems.join("; "));
         return super::coder::fail_attempt(agent, why, super::facts::TeamFailureKind::StoryInvalid);
     }
-    let request = RepositoryRequest {
+    let request = RepositoryToolRequest {
         path: Some(update.file_path.clone()),
         content: Some(write_knowledge_dot(&graph)),
         ..context.repository_request(agent)

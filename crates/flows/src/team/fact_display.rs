@@ -3,7 +3,7 @@
 use segue_core::flow::FactDisplay;
 use serde_json::Value;
 
-use super::facts::{StoryPlanOrigin, TeamFact};
+use super::facts::{StoryListOrigin, TeamFact};
 use crate::fact::parse_fact;
 
 /// Describes a fact.
@@ -26,9 +26,9 @@ pub(super) fn describe_team_fact(kind: &str, value: &Value) -> FactDisplay {
         }
         TeamFact::StoriesPlanned { stories, origin, .. } => {
             let how = match origin {
-                StoryPlanOrigin::Emitted => "",
-                StoryPlanOrigin::Repaired => ", after a correction",
-                StoryPlanOrigin::SingleStory => ", because the architect gave no valid stories",
+                StoryListOrigin::Emitted => "",
+                StoryListOrigin::Repaired => ", after a correction",
+                StoryListOrigin::SingleStory => ", because the architect gave no valid stories",
             };
             FactDisplay::Notice(format!("{} stories{how}", stories.len()))
         }

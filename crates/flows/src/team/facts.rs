@@ -36,7 +36,7 @@ pub enum TeamFact {
     /// The architect cut the spec into stories.
     StoriesPlanned {
         stories: Vec<Story>,
-        origin: StoryPlanOrigin,
+        origin: StoryListOrigin,
         problems: Vec<String>,
     },
     /// The architect's stories are invalid, and it is asked again.
@@ -149,7 +149,7 @@ pub enum TeamFact {
     /// Express work was queued.
     ExpressQueued {
         story: Story,
-        update: Option<KnowledgeUpdate>,
+        update: Option<KnowledgeFileUpdate>,
         by: String,
     },
     /// The knowledge file was written to a coder's worktree.
@@ -276,7 +276,7 @@ impl InspectedRepository {
 /// Where the stories came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StoryPlanOrigin {
+pub enum StoryListOrigin {
     Emitted,
     Repaired,
     /// The architect's stories were invalid twice, so the spec is one story.
@@ -459,7 +459,7 @@ pub struct ArchitectReview {
 
 /// An update of the knowledge file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnowledgeUpdate {
+pub struct KnowledgeFileUpdate {
     pub entries: Vec<KnowledgeNode>,
     pub file_path: String,
     #[serde(default)]

@@ -9,7 +9,7 @@ use super::coder::{fail_attempt, give_task};
 use super::express::is_knowledge_work;
 use super::facts::{CoderTask, TeamFact, TeamFailureKind};
 use super::graphs::{CODING, DONE};
-use super::repository_tools::{RepositoryResult, RepositoryTool};
+use super::repository_tools::{RepositoryTool, RepositoryToolResult};
 use super::team_context::{TeamContext, propose_agent_phase};
 use crate::limits::STORY_CONFLICTS_MAX;
 
@@ -31,7 +31,7 @@ pub(super) fn start_next_merge(context: &TeamContext<'_>) -> Vec<FlowStep> {
 pub(super) fn handle_rebase_result(
     context: &TeamContext<'_>,
     agent: &AgentName,
-    result: RepositoryResult,
+    result: RepositoryToolResult,
     diff: TextRef,
 ) -> Vec<FlowStep> {
     let coder = context.coder(agent);
@@ -53,7 +53,7 @@ pub(super) fn handle_rebase_result(
     if is_knowledge_work(context, agent) {
         steps.extend(merge_commit(context, agent, &result.commit));
     } else if is_reviewed {
-        let request = super::repository_tools::RepositoryRequest {
+        let request = super::repository_tools::RepositoryToolRequest {
             commit: Some(result.commit),
             ..context.repository_request(agent)
         };
@@ -64,7 +64,7 @@ pub(super) fn handle_rebase_result(
     steps
 }
 
-fn handle_merge_conflict(context: &TeamContext<'_>, agent: &AgentName, result: RepositoryResult) -> Vec<FlowStep> {
+fn handle_merge_conflict(context: &TeamContext<'_>, agent: &AgentName, result: RepositoryToolResult) -> Vec<FlowStep> {
     let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
     let (story, files) = (progress.story.id.clone(), result.files);
     let mut steps = vec![
@@ -86,7 +86,7 @@ fn handle_merge_conflict(context: &TeamContext<'_>, agent: &AgentName, result: R
 
 /// Merges exactly this commit.
 pub(super) fn merge_commit(context: &TeamContext<'_>, agent: &AgentName, commit: &str) -> Vec<FlowStep> {
-    let request = super::repository_tools::RepositoryRequest {
+    let request = super::repository_tools::RepositoryToolRequest {
         commit: Some(commit.to_owned()),
         ..context.repository_request(agent)
     };
@@ -97,7 +97,7 @@ pub(super) fn merge_commit(context: &TeamContext<'_>, agent: &AgentName, commit:
 pub(super) fn handle_merge_result(
     context: &TeamContext<'_>,
     agent: &AgentName,
-    result: &RepositoryResult,
+    result: &RepositoryToolResult,
 ) -> Vec<FlowStep> {
     let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
     let (story, commit) = (progress.story.id.clone(), result.commit.clone());

@@ -6,12 +6,12 @@ use segue_core::flow::FlowStep;
 use serde_json::json;
 
 use super::coder;
-use super::facts::{InspectedRepository, StoryPlanOrigin, StoryStatus, TeamFact, TeamFailureKind};
+use super::facts::{InspectedRepository, StoryListOrigin, StoryStatus, TeamFact, TeamFailureKind};
 use super::graphs::{self, DISPATCHING, MONITORING};
 use super::knowledge::parse_knowledge_dot;
 use super::mail::{self, SPEC_TOPIC};
 use super::product_spec::ProductSpec;
-use super::repository_tools::{RepositoryRequest, RepositoryResult, RepositoryTool};
+use super::repository_tools::{RepositoryTool, RepositoryToolRequest, RepositoryToolResult};
 use super::settings::ArchitectThreadPartitioning;
 use super::spec::{
     ARCHITECT_AGENT, ARCHITECT_ROLE, PRODUCT_MANAGER_AGENT, REPAIR_ASK, SINGLE_CONTEXT_ARCHITECT_ROLE, STORIES_ASK,
@@ -35,11 +35,11 @@ pub(super) fn accept_spec(context: &TeamContext<'_>, spec: ProductSpec) -> Vec<F
 
 /// The architect received the spec: first the repository is looked at.
 pub(super) fn handle_spec_received(context: &TeamContext<'_>) -> Vec<FlowStep> {
-    let request = RepositoryRequest {
+    let request = RepositoryToolRequest {
         spec: context.spec_branch(),
         path: Some(context.settings.knowledge_file.clone()),
         set_up: true,
-        ..RepositoryRequest::default()
+        ..RepositoryToolRequest::default()
     };
     vec![
         propose_architect(DISPATCHING, "a spec arrived"),
@@ -48,7 +48,7 @@ pub(super) fn handle_spec_received(context: &TeamContext<'_>) -> Vec<FlowStep> {
 }
 
 /// The repository was looked at: its knowledge is imported, and the architect cuts the spec.
-pub(super) fn handle_inspection_result(context: &TeamContext<'_>, result: RepositoryResult) -> Vec<FlowStep> {
+pub(super) fn handle_inspection_result(context: &TeamContext<'_>, result: RepositoryToolResult) -> Vec<FlowStep> {
     let mut instructions = result.instructions;
     if let Some(text) = &mut instructions {
         text.truncate(text.floor_char_boundary(PROJECT_INSTRUCTIONS_BYTES_MAX));
@@ -128,7 +128,7 @@ pub(super) fn handle_stories_answer(
     match parse_stories(&context.view.read_text(answered.text)) {
         Ok(stories) => {
             let is_first = context.state().stories_refused == 0;
-            let origin = if is_first { StoryPlanOrigin::Emitted } else { StoryPlanOrigin::Repaired };
+            let origin = if is_first { StoryListOrigin::Emitted } else { StoryListOrigin::Repaired };
             record_planned_stories(context, stories, origin, Vec::new())
         }
         Err(problems) if context.state().stories_refused == 0 => {
@@ -139,7 +139,7 @@ pub(super) fn handle_stories_answer(
         }
         Err(problems) => {
             let spec = context.state().spec.clone().unwrap_or_default();
-            record_planned_stories(context, vec![single_story(&spec)], StoryPlanOrigin::SingleStory, problems)
+            record_planned_stories(context, vec![single_story(&spec)], StoryListOrigin::SingleStory, problems)
         }
     }
 }
@@ -161,7 +161,7 @@ fn single_story(spec: &ProductSpec) -> Story {
 fn record_planned_stories(
     context: &TeamContext<'_>,
     mut stories: Vec<Story>,
-    origin: StoryPlanOrigin,
+    origin: StoryListOrigin,
     problems: Vec<String>,
 ) -> Vec<FlowStep> {
     let state = context.state();

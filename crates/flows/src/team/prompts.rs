@@ -43,12 +43,12 @@ pub(super) fn render_product_manager_role() -> String {
 }
 
 #[derive(Serialize)]
-struct FencedText {
+struct FencedTextTemplateFields {
     fenced: String,
 }
 
-fn fence(text: &str) -> FencedText {
-    FencedText { fenced: wrap_in_code_fence(text) }
+fn fence(text: &str) -> FencedTextTemplateFields {
+    FencedTextTemplateFields { fenced: wrap_in_code_fence(text) }
 }
 
 pub(super) fn render_spec(spec: &ProductSpec) -> String {
@@ -319,11 +319,11 @@ pub(super) fn render_spec_draft(context: &TeamContext<'_>) -> String {
     let state = context.state();
     let spec = if state.has_draft { Some(&state.draft) } else { state.spec.as_ref().filter(|_| state.spec_is_running) };
     let fenced = spec.map(|spec| wrap_in_code_fence(&spec_lines(spec))).unwrap_or_default();
-    render!("draft.md", &FencedText { fenced })
+    render!("draft.md", &FencedTextTemplateFields { fenced })
 }
 
 #[derive(Serialize)]
-struct StoryStatusLine<'a> {
+struct StoryStatusTemplateFields<'a> {
     id: &'a str,
     title: &'a str,
     status: &'a str,
@@ -336,11 +336,11 @@ pub(super) fn render_team_status(context: &TeamContext<'_>) -> String {
         running: bool,
         paused: bool,
         title: &'a str,
-        stories: Vec<StoryStatusLine<'a>>,
+        stories: Vec<StoryStatusTemplateFields<'a>>,
         needs: Vec<String>,
     }
     let state = context.state();
-    let stories = state.ordered_stories().map(|progress| StoryStatusLine {
+    let stories = state.ordered_stories().map(|progress| StoryStatusTemplateFields {
         id: &progress.story.id,
         title: &progress.story.title,
         status: progress.status.as_str(),
@@ -359,7 +359,7 @@ pub(super) fn render_team_status(context: &TeamContext<'_>) -> String {
 
 pub(super) fn render_spec_preview(spec: &ProductSpec, said: &str) -> String {
     #[derive(Serialize)]
-    struct SpecPreviewFields<'a> {
+    struct SpecTemplateFields<'a> {
         title: &'a str,
         goal: &'a str,
         requirements: &'a [String],
@@ -368,10 +368,10 @@ pub(super) fn render_spec_preview(spec: &ProductSpec, said: &str) -> String {
     }
     #[derive(Serialize)]
     struct SpecPreviewTemplateFields<'a> {
-        spec: SpecPreviewFields<'a>,
+        spec: SpecTemplateFields<'a>,
         said: &'a str,
     }
-    let spec = SpecPreviewFields {
+    let spec = SpecTemplateFields {
         title: &spec.title,
         goal: &spec.goal,
         requirements: &spec.requirements,
@@ -393,15 +393,15 @@ pub(super) fn render_missing_field(said: &str, field: RequiredSpecField) -> Stri
 /// Renders the account of a delivery.
 pub(super) fn render_delivery_account(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> String {
     #[derive(Serialize)]
-    struct UndeliveredStoryFields<'a> {
+    struct UndeliveredStoryTemplateFields<'a> {
         story: &'a str,
         title: &'a str,
         status: &'a str,
         reason: &'a str,
     }
     #[derive(Serialize)]
-    struct SpecReportTemplateFields<'a> {
-        missing: Vec<UndeliveredStoryFields<'a>>,
+    struct DeliveryAccountTemplateFields<'a> {
+        missing: Vec<UndeliveredStoryTemplateFields<'a>>,
         merged: usize,
         total: usize,
         title: &'a str,
@@ -411,14 +411,14 @@ pub(super) fn render_delivery_account(context: &TeamContext<'_>, missing: &[Unde
     let state = context.state();
     let is_counted = |progress: &&StoryProgress| progress.story.kind != super::story::StoryWorkflowKind::Knowledge;
     let total = state.ordered_stories().filter(is_counted).count();
-    let left = missing.iter().map(|story| UndeliveredStoryFields {
+    let left = missing.iter().map(|story| UndeliveredStoryTemplateFields {
         story: &story.story,
         title: &story.title,
         status: story.status.as_str(),
         reason: &story.reason,
     });
     let repository = state.repository.as_ref();
-    let arguments = SpecReportTemplateFields {
+    let arguments = DeliveryAccountTemplateFields {
         missing: left.collect(),
         merged: total.saturating_sub(missing.len()),
         total,

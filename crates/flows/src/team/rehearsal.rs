@@ -6,7 +6,7 @@ mod coder;
 mod tool_history;
 
 use segue_core::event::CallOpened;
-use segue_core::flow::RehearsedReply;
+use segue_core::flow::FlowRehearsalReply;
 use segue_core::prompt::{ChatRole, Prompt, ToolCall};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -35,7 +35,11 @@ const GUIDE_PATH: &str = "docs/tea.md";
 const GUIDE_LINE: u32 = 3;
 
 /// Returns the rehearsal model's answer to a call. The model itself fills in the mark.
-pub(super) fn rehearse_reply(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<RehearsedReply> {
+pub(super) fn rehearse_reply(
+    context: &TeamContext<'_>,
+    call: &CallOpened,
+    prompt: &Prompt,
+) -> Option<FlowRehearsalReply> {
     match call.role.as_str() {
         PRODUCT_MANAGER_ROLE => Some(rehearse_spec_interview(context).to_string().into()),
         CODER_ROLE => coder::rehearse_coder(context, call, prompt),
@@ -80,7 +84,7 @@ fn rehearse_spec_interview(context: &TeamContext<'_>) -> Value {
 }
 
 /// Reviews like an architect that relies on its own memory: what it sees of its earlier reviews decides.
-fn rehearse_review(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<RehearsedReply> {
+fn rehearse_review(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<FlowRehearsalReply> {
     let request = context.state().requests.get(&request_id(&call.metadata))?;
     let story = context.state().story_of(&request.agent)?.story.id.clone();
     let history = RehearsalToolHistory::from_prompt(prompt);
@@ -142,11 +146,11 @@ fn render_review_feedback(decision: &str) -> String {
     fill_template(include_str!("../../prompts/team/rehearsal/feedback.md"), &arguments)
 }
 
-fn call_tools(call: &CallOpened, calls: Vec<(&str, Value)>) -> RehearsedReply {
+fn call_tools(call: &CallOpened, calls: Vec<(&str, Value)>) -> FlowRehearsalReply {
     let calls = calls.into_iter().enumerate().map(|(index, (tool, arguments))| ToolCall {
         id: format!("rehearsal-{}-{index}", call.call.0),
         name: tool.into(),
         arguments,
     });
-    RehearsedReply { text: String::new(), tool_calls: calls.collect() }
+    FlowRehearsalReply { text: String::new(), tool_calls: calls.collect() }
 }

@@ -112,7 +112,7 @@ impl RepositoryTool {
 
     /// Returns the step that runs the tool.
     #[must_use]
-    pub fn into_step(self, agent: Option<AgentName>, request: &RepositoryRequest) -> FlowStep {
+    pub fn into_step(self, agent: Option<AgentName>, request: &RepositoryToolRequest) -> FlowStep {
         let arguments = serde_json::to_value(request).unwrap_or(Value::Null);
         FlowStep::RunTool { tool: self.name().into(), arguments, agent }
     }
@@ -120,7 +120,7 @@ impl RepositoryTool {
 
 /// The arguments of all repository tools. Each tool reads those that it needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RepositoryRequest {
+pub struct RepositoryToolRequest {
     /// The name of the spec, from which branches are named.
     pub spec: String,
     /// The work item for which the tool runs.
@@ -152,7 +152,7 @@ pub struct RepositoryRequest {
 /// The results of all repository tools. Each tool fills in those that it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RepositoryResult {
+pub struct RepositoryToolResult {
     /// The commit on which the work is based.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub base: String,

@@ -8,8 +8,8 @@ use segue_core::ids::{AgentName, CallId, MessageId, PhaseName, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use super::facts::{
-    ArchitectReview, CoderRequestKind, CoderTask, InspectedRepository, KnowledgeUpdate, StoryAssignment, StoryStatus,
-    TeamFact, TeamFailureKind, UndeliveredStory,
+    ArchitectReview, CoderRequestKind, CoderTask, InspectedRepository, KnowledgeFileUpdate, StoryAssignment,
+    StoryStatus, TeamFact, TeamFailureKind, UndeliveredStory,
 };
 use super::graphs::{self, BUDGET_REVIEW, QUESTION, SUSPEND};
 use super::knowledge::{KnowledgeGraph, KnowledgeMergeAction, KnowledgeNode};
@@ -42,7 +42,7 @@ pub struct TeamState {
     /// Entries that are not in the knowledge file yet.
     pub unwritten: Vec<KnowledgeNode>,
     /// Knowledge updates by the id of their express work.
-    pub updates: BTreeMap<String, KnowledgeUpdate>,
+    pub updates: BTreeMap<String, KnowledgeFileUpdate>,
     pub express_count: u32,
     /// Messages that were sent, until the next one is sent after they were received.
     pub mail: BTreeMap<MessageId, AgentMessageSent>,

@@ -3,10 +3,10 @@
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::{AgentName, MessageId, PhaseName};
-use segue_core::phase::{PhaseProposal, Proposer, TransitionNote};
+use segue_core::phase::{PhaseProposal, TransitionNote, TransitionProposer};
 
 use super::graphs::{self, CODER_GRAPH};
-use super::repository_tools::RepositoryRequest;
+use super::repository_tools::RepositoryToolRequest;
 use super::settings::TeamSettings;
 use super::spec::{ARCHITECT_AGENT, CODER_ROLE, PRODUCT_MANAGER_AGENT};
 use super::state::{CoderWork, TeamState};
@@ -72,16 +72,16 @@ impl TeamContext<'_> {
     }
 
     /// Returns the arguments that all repository tools of a coder have.
-    pub(super) fn repository_request(&self, agent: &AgentName) -> RepositoryRequest {
+    pub(super) fn repository_request(&self, agent: &AgentName) -> RepositoryToolRequest {
         let coder = self.coder(agent);
         let story = coder.assignment.as_ref().map(|assignment| assignment.story.clone()).unwrap_or_default();
-        RepositoryRequest {
+        RepositoryToolRequest {
             spec: self.spec_branch(),
             work: coder.work_item().unwrap_or_default(),
             story,
             base: coder.base.clone(),
             commit: coder.commit.clone(),
-            ..RepositoryRequest::default()
+            ..RepositoryToolRequest::default()
         }
     }
 
@@ -107,7 +107,7 @@ pub(super) fn propose_agent_phase(agent: &AgentName, to: &str, reason: impl Into
     let note = TransitionNote { reason: Some(reason.into()), ..TransitionNote::default() };
     FlowStep::ProposePhase {
         phase: phase_key(agent),
-        proposal: PhaseProposal { to: to.into(), by: Proposer::Engine, note },
+        proposal: PhaseProposal { to: to.into(), by: TransitionProposer::Engine, note },
     }
 }
 

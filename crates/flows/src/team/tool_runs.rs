@@ -12,7 +12,7 @@ use super::diff::{diff_problems, parse_diff};
 use super::express::{self, first_task, is_knowledge_work};
 use super::facts::{CoderTask, StoryStatus, TeamFact, TeamFailureKind};
 use super::graphs::{AWAIT_MERGE, CODE_REVIEW, CODING, PLANNING, TESTING};
-use super::repository_tools::{RepositoryResult, RepositoryTool};
+use super::repository_tools::{RepositoryTool, RepositoryToolResult};
 use super::spec::{ARCHITECT_AGENT, HOT_FIX_TOOL, KNOWLEDGE_ADD_TOOL};
 use super::story::StoryWorkflowKind;
 use super::team_context::{TeamContext, propose_agent_phase};
@@ -53,7 +53,7 @@ pub(super) fn handle_repository_tool_ended(
     let Some(tool) = RepositoryTool::from_name(opened.tool.as_str()) else {
         return handle_text_call_ended(context, opened, outcome, text);
     };
-    let result: RepositoryResult =
+    let result: RepositoryToolResult =
         value.and_then(|value| serde_json::from_value(value.clone()).ok()).unwrap_or_default();
     let failed = (outcome != ToolRunOutcome::Done).then(|| context.view.read_text(text).to_string());
     match (tool, failed) {
@@ -111,7 +111,7 @@ fn handle_coder_tool_result(
     agent: &AgentName,
     tool: RepositoryTool,
     text: TextRef,
-    result: RepositoryResult,
+    result: RepositoryToolResult,
 ) -> Vec<FlowStep> {
     match tool {
         RepositoryTool::Worktree => {
@@ -140,7 +140,7 @@ fn handle_coder_tool_result(
 fn handle_commit_result(
     context: &TeamContext<'_>,
     agent: &AgentName,
-    result: RepositoryResult,
+    result: RepositoryToolResult,
     diff: TextRef,
 ) -> Vec<FlowStep> {
     let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
@@ -178,7 +178,7 @@ fn handle_commit_result(
 fn handle_test_result(
     context: &TeamContext<'_>,
     agent: &AgentName,
-    result: RepositoryResult,
+    result: RepositoryToolResult,
     output: TextRef,
 ) -> Vec<FlowStep> {
     let passed = result.passed == Some(true);

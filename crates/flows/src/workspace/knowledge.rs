@@ -8,8 +8,9 @@ use segue_core::ids::SessionId;
 use super::WorkspaceFlowAnswer;
 use super::lessons::check_length;
 use super::requests::{
-    ExistingEntryPolicy, KnowledgeCursor, KnowledgeEntriesToAdd, KnowledgeEntry, KnowledgePage, KnowledgeQuery,
-    KnowledgeRevision, KnowledgeStored, KnowledgeToRemove, NewKnowledgeEntry,
+    ExistingKnowledgeEntryPolicy, KnowledgeEntriesToAdd, KnowledgeEntryRevision, KnowledgeStored, KnowledgeToRemove,
+    NewKnowledgeEntry, WorkspaceKnowledgeCursor, WorkspaceKnowledgeEntry, WorkspaceKnowledgePage,
+    WorkspaceKnowledgeQuery,
 };
 use super::state::{StoredKnowledgeDocument, WorkspaceFlowFact, WorkspaceFlowState, document_bytes};
 use crate::limits::{
@@ -48,12 +49,12 @@ pub(super) fn store_entries(
         return Err(format!("the knowledge of a workspace has at most {KNOWLEDGE_BYTES_MAX} bytes; remove some first"));
     }
     let changed = entries.iter().zip(state.revision + 1..);
-    let changed = changed.map(|(entry, revision)| KnowledgeRevision {
+    let changed = changed.map(|(entry, revision)| KnowledgeEntryRevision {
         kind: entry.kind.clone(),
         key: entry.key.clone(),
         revision,
     });
-    let changed: Vec<KnowledgeRevision> = changed.collect();
+    let changed: Vec<KnowledgeEntryRevision> = changed.collect();
     let revision = state.revision + changed.len() as u64;
     let fact = (!entries.is_empty()).then(|| WorkspaceFlowFact::KnowledgeStored { entries, session: from.clone() });
     Ok(WorkspaceFlowAnswer::new(fact, &KnowledgeStored { changed, revision }))
@@ -73,13 +74,13 @@ fn check_entry(state: &WorkspaceFlowState, entry: &NewKnowledgeEntry) -> Result<
         return Ok(());
     };
     match if_exists {
-        ExistingEntryPolicy::Replace => Ok(()),
-        ExistingEntryPolicy::ReplaceRevision(revision) if *revision == existing.revision => Ok(()),
-        ExistingEntryPolicy::ReplaceRevision(revision) => Err(format!(
+        ExistingKnowledgeEntryPolicy::Replace => Ok(()),
+        ExistingKnowledgeEntryPolicy::ReplaceRevision(revision) if *revision == existing.revision => Ok(()),
+        ExistingKnowledgeEntryPolicy::ReplaceRevision(revision) => Err(format!(
             "the entry `{key}` of kind `{kind}` has revision {} by now, not {revision}; read it again",
             existing.revision
         )),
-        ExistingEntryPolicy::Refuse => Err(format!(
+        ExistingKnowledgeEntryPolicy::Refuse => Err(format!(
             "the entry `{key}` of kind `{kind}` exists with another document; say that it is to be replaced"
         )),
     }
@@ -93,32 +94,35 @@ pub(super) fn remove_entries(
     check_knowledge_entry_count(request.keys.len())?;
     let keys: BTreeSet<&String> = request.keys.iter().collect();
     let found = keys.into_iter().filter(|key| state.find_entry(&request.kind, key).is_some());
-    let entries: Vec<KnowledgeCursor> =
-        found.map(|key| KnowledgeCursor { kind: request.kind.clone(), key: key.clone() }).collect();
-    let changed: Vec<KnowledgeRevision> =
+    let entries: Vec<WorkspaceKnowledgeCursor> =
+        found.map(|key| WorkspaceKnowledgeCursor { kind: request.kind.clone(), key: key.clone() }).collect();
+    let changed: Vec<KnowledgeEntryRevision> =
         entries.iter().map(|entry| state.revision_of(&entry.kind, &entry.key)).collect();
     let revision = state.revision + changed.len() as u64;
     let fact = (!entries.is_empty()).then(|| WorkspaceFlowFact::KnowledgeRemoved { entries, session: from.clone() });
     Ok(WorkspaceFlowAnswer::new(fact, &KnowledgeStored { changed, revision }))
 }
 
-pub(super) fn list_entries(state: &WorkspaceFlowState, query: &KnowledgeQuery) -> Result<WorkspaceFlowAnswer, String> {
-    let is_selected = |entry: &&KnowledgeEntry| {
+pub(super) fn list_entries(
+    state: &WorkspaceFlowState,
+    query: &WorkspaceKnowledgeQuery,
+) -> Result<WorkspaceFlowAnswer, String> {
+    let is_selected = |entry: &&WorkspaceKnowledgeEntry| {
         let cursor = (&entry.kind, &entry.key);
         query.kind.as_ref().is_none_or(|kind| *kind == entry.kind)
             && query.after.as_ref().is_none_or(|after| cursor > (&after.kind, &after.key))
     };
-    let selected: Vec<&KnowledgeEntry> = state.entries().map(|entry| &**entry).filter(is_selected).collect();
+    let selected: Vec<&WorkspaceKnowledgeEntry> = state.entries().map(|entry| &**entry).filter(is_selected).collect();
     let mut bytes = 0;
-    let fits = |entry: &&&KnowledgeEntry| {
+    let fits = |entry: &&&WorkspaceKnowledgeEntry| {
         bytes += serde_json::to_string(entry).map_or(0, |json| json.len());
         bytes <= WORKSPACE_REPLY_BYTES_MAX
     };
-    let entries: Vec<KnowledgeEntry> =
-        selected.iter().take_while(fits).map(|entry| KnowledgeEntry::clone(entry)).collect();
+    let entries: Vec<WorkspaceKnowledgeEntry> =
+        selected.iter().take_while(fits).map(|entry| WorkspaceKnowledgeEntry::clone(entry)).collect();
     let last = entries.last().filter(|_| entries.len() < selected.len());
-    let next = last.map(|last| KnowledgeCursor { kind: last.kind.clone(), key: last.key.clone() });
-    Ok(WorkspaceFlowAnswer::new(None, &KnowledgePage { next, revision: state.revision, entries }))
+    let next = last.map(|last| WorkspaceKnowledgeCursor { kind: last.kind.clone(), key: last.key.clone() });
+    Ok(WorkspaceFlowAnswer::new(None, &WorkspaceKnowledgePage { next, revision: state.revision, entries }))
 }
 
 fn check_knowledge_entry_count(count: usize) -> Result<(), String> {

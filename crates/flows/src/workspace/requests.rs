@@ -33,8 +33,8 @@ pub enum WorkspaceSessionRequest {
     KnowledgeAdd(KnowledgeEntriesToAdd),
     /// Removes knowledge; the reply is [`KnowledgeStored`] with the entries that are gone.
     KnowledgeRemove(KnowledgeToRemove),
-    /// Lists knowledge; the reply is [`KnowledgePage`].
-    KnowledgeList(KnowledgeQuery),
+    /// Lists knowledge; the reply is [`WorkspaceKnowledgePage`].
+    KnowledgeList(WorkspaceKnowledgeQuery),
     /// Says who holds a claim; the reply is [`WorkspaceClaimStatus`].
     ClaimStatus(ExclusiveClaimQuery),
 }
@@ -154,13 +154,13 @@ pub struct NewKnowledgeEntry {
     pub document: Value,
     /// What happens if there is an entry with this kind and key.
     #[serde(default)]
-    pub if_exists: ExistingEntryPolicy,
+    pub if_exists: ExistingKnowledgeEntryPolicy,
 }
 
 /// What happens if an entry exists already. Storing an identical document changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExistingEntryPolicy {
+pub enum ExistingKnowledgeEntryPolicy {
     /// The request is refused.
     #[default]
     Refuse,
@@ -181,14 +181,14 @@ pub struct KnowledgeToRemove {
 /// The entries that a request changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnowledgeStored {
-    pub changed: Vec<KnowledgeRevision>,
+    pub changed: Vec<KnowledgeEntryRevision>,
     /// The revision of the whole knowledge: it rises with every change.
     pub revision: u64,
 }
 
 /// The current revision of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnowledgeRevision {
+pub struct KnowledgeEntryRevision {
     pub kind: String,
     pub key: String,
     pub revision: u64,
@@ -197,36 +197,36 @@ pub struct KnowledgeRevision {
 /// Selects knowledge.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct KnowledgeQuery {
+pub struct WorkspaceKnowledgeQuery {
     /// Only entries of this kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Only entries after this one, in the order of kinds and keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<KnowledgeCursor>,
+    pub after: Option<WorkspaceKnowledgeCursor>,
 }
 
 /// A position in the order of kinds and keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct KnowledgeCursor {
+pub struct WorkspaceKnowledgeCursor {
     pub kind: String,
     pub key: String,
 }
 
 /// Entries of knowledge, by kind and key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct KnowledgePage {
-    pub entries: Vec<KnowledgeEntry>,
+pub struct WorkspaceKnowledgePage {
+    pub entries: Vec<WorkspaceKnowledgeEntry>,
     /// Where the next page begins, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<KnowledgeCursor>,
+    pub next: Option<WorkspaceKnowledgeCursor>,
     /// The revision of the whole knowledge.
     pub revision: u64,
 }
 
 /// An entry of knowledge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct KnowledgeEntry {
+pub struct WorkspaceKnowledgeEntry {
     pub kind: String,
     pub key: String,
     pub document: Value,

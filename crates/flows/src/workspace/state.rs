@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::claims::Claimant;
 use super::claims::ExclusiveClaimTable;
-use super::requests::{KnowledgeCursor, KnowledgeEntry, KnowledgeRevision, Lesson};
+use super::requests::{KnowledgeEntryRevision, Lesson, WorkspaceKnowledgeCursor, WorkspaceKnowledgeEntry};
 use crate::fact::parse_fact_event;
 use crate::limits::LESSONS_PER_AGENT_MAX;
 
@@ -20,7 +20,7 @@ pub struct WorkspaceFlowState {
     /// The lessons of each agent, oldest first.
     pub(super) lessons: BTreeMap<String, VecDeque<Arc<Lesson>>>,
     /// By kind and key.
-    pub(super) knowledge: BTreeMap<String, BTreeMap<String, Arc<KnowledgeEntry>>>,
+    pub(super) knowledge: BTreeMap<String, BTreeMap<String, Arc<WorkspaceKnowledgeEntry>>>,
     /// The size of all documents, in bytes of JSON.
     pub(super) knowledge_bytes: usize,
     /// The number of changes of the knowledge.
@@ -43,7 +43,7 @@ pub(super) enum WorkspaceFlowFact {
         session: SessionId,
     },
     KnowledgeRemoved {
-        entries: Vec<KnowledgeCursor>,
+        entries: Vec<WorkspaceKnowledgeCursor>,
         session: SessionId,
     },
     ClaimQueued {
@@ -106,7 +106,7 @@ impl WorkspaceFlowState {
     fn store_documents(&mut self, entries: Vec<StoredKnowledgeDocument>, session: &SessionId, at: UnixMillis) {
         for StoredKnowledgeDocument { kind, key, document } in entries {
             self.revision += 1;
-            let entry = KnowledgeEntry {
+            let entry = WorkspaceKnowledgeEntry {
                 kind: kind.clone(),
                 key: key.clone(),
                 document,
@@ -120,8 +120,8 @@ impl WorkspaceFlowState {
         }
     }
 
-    fn remove_documents(&mut self, entries: &[KnowledgeCursor]) {
-        for KnowledgeCursor { kind, key } in entries {
+    fn remove_documents(&mut self, entries: &[WorkspaceKnowledgeCursor]) {
+        for WorkspaceKnowledgeCursor { kind, key } in entries {
             let removed = self.knowledge.get_mut(kind).and_then(|entries| entries.remove(key));
             if let Some(removed) = removed {
                 self.revision += 1;
@@ -131,18 +131,18 @@ impl WorkspaceFlowState {
         self.knowledge.retain(|_, entries| !entries.is_empty());
     }
 
-    pub(super) fn find_entry(&self, kind: &str, key: &str) -> Option<&Arc<KnowledgeEntry>> {
+    pub(super) fn find_entry(&self, kind: &str, key: &str) -> Option<&Arc<WorkspaceKnowledgeEntry>> {
         self.knowledge.get(kind)?.get(key)
     }
 
     /// Returns all entries, by kind and key.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Arc<KnowledgeEntry>> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Arc<WorkspaceKnowledgeEntry>> {
         self.knowledge.values().flat_map(BTreeMap::values)
     }
 
-    pub(super) fn revision_of(&self, kind: &str, key: &str) -> KnowledgeRevision {
+    pub(super) fn revision_of(&self, kind: &str, key: &str) -> KnowledgeEntryRevision {
         let revision = self.find_entry(kind, key).map_or(0, |entry| entry.revision);
-        KnowledgeRevision { kind: kind.to_owned(), key: key.to_owned(), revision }
+        KnowledgeEntryRevision { kind: kind.to_owned(), key: key.to_owned(), revision }
     }
 }
 

@@ -123,20 +123,20 @@ pub struct DiffCheckpointArguments {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CreateCopyArguments {
+pub struct CreateWorkspaceCopyArguments {
     /// A name for the copy that is unique in the session, of lower-case letters, digits and hyphens. A repeated request with
     /// the same name returns the same copy.
     pub name: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MergeCopyArguments {
+pub struct MergeWorkspaceCopyArguments {
     /// The copy, as named by the result of `copy_create`.
     pub copy: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoveCopyArguments {
+pub struct RemoveWorkspaceCopyArguments {
     /// The copy, as named by the result of `copy_create`.
     pub copy: String,
 }

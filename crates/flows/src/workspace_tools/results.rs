@@ -18,7 +18,7 @@ pub struct ReadFileResult {
 
 /// The result of `write_file`, `edit_file`, `delete_file` and `move_file`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct FileChanges {
+pub struct FileChangesResult {
     pub changes: Vec<FileChange>,
 }
 
@@ -44,7 +44,7 @@ pub enum FileChangeKind {
 
 /// A file of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkspaceFile {
+pub struct ListedWorkspaceFile {
     pub path: String,
     pub bytes: u64,
 }
@@ -52,7 +52,7 @@ pub struct WorkspaceFile {
 /// The result of `list_files`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileListing {
-    pub files: Vec<WorkspaceFile>,
+    pub files: Vec<ListedWorkspaceFile>,
     /// The number of files, also of those that the list leaves out.
     pub files_total: u64,
 }
@@ -145,7 +145,7 @@ pub struct WorkspaceStatus {
     pub copy: Option<String>,
     /// The digest of all files that are not excluded.
     pub content_digest: String,
-    pub files: Vec<WorkspaceFile>,
+    pub files: Vec<ListedWorkspaceFile>,
     /// The number of files, also of those that the list leaves out.
     pub files_total: u64,
     /// The changes since the checkpoint of the request.
@@ -174,7 +174,7 @@ pub struct CreateCheckpointResult {
 
 /// The result of `checkpoint_restore`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointRestoreResult {
+pub struct RestoreCheckpointResult {
     pub checkpoint: String,
     /// A checkpoint of the content before, by which the restoring can be undone.
     pub previous: String,
@@ -183,7 +183,7 @@ pub struct CheckpointRestoreResult {
 
 /// The result of `copy_create`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CopyCreateResult {
+pub struct CreateWorkspaceCopyResult {
     /// The full name of the copy: the value of the setting `copy` of the session that works in it.
     pub copy: String,
     /// The checkpoint of the content that was copied.
@@ -192,7 +192,7 @@ pub struct CopyCreateResult {
 
 /// The result of `copy_merge`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MergeCopyResult {
+pub struct MergeWorkspaceCopyResult {
     /// The files of the workspace that changed.
     pub changes: Vec<FileChange>,
     /// The files that were not merged. They keep the content of the workspace, and the copy keeps its own.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::ContextLayer;
+use segue_core::context::ContextKind;
 use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::prompt::{FailureKind, ModelReply};
@@ -31,10 +31,8 @@ fn a02_each_node_is_shown_its_own_part_of_the_memory() {
         assert_eq!(last(role).receipt.carried.entries, 0, "{role} remembers no earlier turn");
     }
     let layers = |role: &str| last(role).receipt.ask.iter().map(|piece| piece.layer).collect::<Vec<_>>();
-    assert!(
-        layers("understand").contains(&ContextLayer::Entities) && layers("think").contains(&ContextLayer::Reasoning)
-    );
-    assert!(!layers("act").contains(&ContextLayer::Conversation), "Act does not see the conversation");
+    assert!(layers("understand").contains(&ContextKind::Entities) && layers("think").contains(&ContextKind::Reasoning));
+    assert!(!layers("act").contains(&ContextKind::Conversation), "Act does not see the conversation");
 }
 
 #[test]

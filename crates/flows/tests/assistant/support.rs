@@ -7,7 +7,7 @@ use segue_flows::assistant::AssistantFlow;
 use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::state::AssistantState;
-use segue_flows::assistant::tools::{DomainToolRequest, ToolRunPurpose};
+use segue_flows::assistant::tools::{DomainToolRequest, DomainToolRunPurpose};
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
@@ -122,7 +122,7 @@ pub(crate) fn create_meal(of: &str) -> Value {
 pub(crate) fn start_planned_turn(harness: &mut SessionHarness, said: &str, understood: Value, plan: Value) {
     start_turn(harness, said, understood, plan);
     harness.with_checks_at_end(|harness| {
-        while open_runs(harness).iter().any(|run| tool_request(run).purpose == ToolRunPurpose::PlannedRead) {
+        while open_runs(harness).iter().any(|run| tool_request(run).purpose == DomainToolRunPurpose::PlannedRead) {
             finish_records(harness, &json!({"rows": [], "total": 1000}).to_string());
         }
     });
@@ -219,7 +219,7 @@ pub(crate) fn calls(harness: &SessionHarness, role: &str) -> Vec<CallOpened> {
 pub(crate) fn runs(harness: &SessionHarness) -> Vec<ToolRunOpened> {
     let too_large = facts(harness, "search_needed").len();
     let mut opened = all_runs(harness);
-    let is_planned_read = |run: &ToolRunOpened| tool_request(run).purpose == ToolRunPurpose::PlannedRead;
+    let is_planned_read = |run: &ToolRunOpened| tool_request(run).purpose == DomainToolRunPurpose::PlannedRead;
     if too_large > 0 {
         opened.retain(|run| !is_planned_read(run));
     }

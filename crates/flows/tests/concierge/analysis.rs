@@ -1,11 +1,11 @@
 //! The definitions of the analysis, one test for each.
 
-use segue_flows::concierge::analysis::{ClaimMapAnalysis, ClaimMapShape, RelativeClaimSupport, analyse_claim_map};
+use segue_flows::concierge::analysis::{ClaimMapAnalysis, ClaimMapShape, ClaimSupportLevel, analyse_claim_map};
 use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap};
 
 use crate::small_maps::{analysed, edge, ids, small};
 
-fn of_support(analysis: &ClaimMapAnalysis, support: RelativeClaimSupport) -> String {
+fn of_support(analysis: &ClaimMapAnalysis, support: ClaimSupportLevel) -> String {
     let claims = analysis.claims.iter().filter(|claim| claim.support == support);
     claims.map(|claim| claim.id.0.as_str()).collect::<Vec<_>>().join(" ")
 }
@@ -18,17 +18,17 @@ fn chain(analysis: &ClaimMapAnalysis) -> Vec<Vec<&str>> {
 fn values_equal_to_the_threshold_belong_to_the_top() {
     // ⌈.3·6⌉ = 2: the second highest value is 2, and three claims have it. The second lowest is 1; none is at 0.
     let analysis = analysed("3\na 1,2,3\nb 1,2\nc 1,3\nd 2,3\ne 1\nf 3");
-    assert_eq!(of_support(&analysis, RelativeClaimSupport::High), "a b c d");
-    assert_eq!(of_support(&analysis, RelativeClaimSupport::Low), "e f");
+    assert_eq!(of_support(&analysis, ClaimSupportLevel::High), "a b c d");
+    assert_eq!(of_support(&analysis, ClaimSupportLevel::Low), "e f");
 }
 
 #[test]
 fn equal_support_is_high_for_all_claims() {
     let analysis = analysed("3\na 1\nb 2\nc 3");
-    assert_eq!(of_support(&analysis, RelativeClaimSupport::High), "a b c");
+    assert_eq!(of_support(&analysis, ClaimSupportLevel::High), "a b c");
     let analysis = analysed("3\na -\nb -\nc -");
-    assert_eq!(of_support(&analysis, RelativeClaimSupport::High), "");
-    assert_eq!(of_support(&analysis, RelativeClaimSupport::Low), "a b c");
+    assert_eq!(of_support(&analysis, ClaimSupportLevel::High), "");
+    assert_eq!(of_support(&analysis, ClaimSupportLevel::Low), "a b c");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The five checkpoints of the specification, end to end. The receipts show what each call was sent.
 
 use segue_core::context::{CallThread, FragmentSource, PreviousPromptComparison};
-use segue_core::scope::{ChangedThreadReuseCondition, ThreadOpenReason};
+use segue_core::scope::{ThreadOpenReason, ThreadReuseMismatch};
 
 use super::support::*;
 
@@ -48,7 +48,7 @@ fn s27_checkpoint_3_explorer_starts_fresh_with_the_handover_and_persists() {
     assert_eq!(layout(&call), "identity never part handover | message");
     match &call.receipt.thread {
         CallThread::Opened { why: ThreadOpenReason::Changed(parts), .. } => {
-            assert_eq!(parts, &[ChangedThreadReuseCondition::Phase])
+            assert_eq!(parts, &[ThreadReuseMismatch::Phase])
         }
         other => panic!("a new phase opens a new thread, not {other:?}"),
     }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use segue_flows::concierge::claim_map::{
-    ClaimEdgeKind, ClaimId, ClaimKind, ClaimMapComplaint, ClaimMapDropReason, ClaimMapError, ClaimMapTagDefect,
+    ClaimEdgeKind, ClaimId, ClaimKind, ClaimMapComplaint, ClaimMapError, ClaimMapPartDropReason, ClaimMapTagDefect,
     ClaimRole, MAP_FORMAT_PROMPT, ParsedClaimMap, parse_claim_map,
 };
 
@@ -246,7 +246,7 @@ fn list_and_complaint_limits_are_reported() {
     assert_eq!(parsed.complaints.len(), 65);
     // For each claim: text, type, role, supporters; minus the 63 that are listed after the first.
     assert_eq!(parsed.complaints[64], ClaimMapComplaint::MoreComplaints { count: 40_000 - 63 });
-    let why = ClaimMapDropReason::UnknownClaim("z".to_owned());
+    let why = ClaimMapPartDropReason::UnknownClaim("z".to_owned());
     assert_eq!(why.to_string(), "there is no claim `z`");
 }
 

@@ -301,7 +301,7 @@ fn agree(analysis: &ClaimMapAnalysis, opinion: &Opinion) -> Result<(), TestCaseE
     prop_assert_eq!(&names(analysis.claims.iter().map(|claim| &claim.id).collect()), &opinion.ids);
     for (place, claim) in analysis.claims.iter().enumerate() {
         prop_assert!(close(claim.leverage, opinion.leverage[place]), "leverage of {}", claim.id);
-        let is_high = claim.support == segue_flows::concierge::analysis::RelativeClaimSupport::High;
+        let is_high = claim.support == segue_flows::concierge::analysis::ClaimSupportLevel::High;
         prop_assert_eq!(is_high, opinion.high[place], "support of {}", claim.id);
     }
     let r = analysis.ratios;

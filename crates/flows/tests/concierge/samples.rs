@@ -1,6 +1,6 @@
 //! Parses every sample in the prompts, so that prompts and parsers stay consistent.
 
-use segue_core::handover::{ExpectedHandoverAction, HandoverFieldType, decide_handover};
+use segue_core::handover::{HandoverAcceptanceDecision, HandoverFieldType, decide_handover};
 use segue_core::signal::parse_reply;
 use segue_flows::concierge::plan::parse_steps_block;
 use segue_flows::concierge::spec::{
@@ -32,7 +32,7 @@ fn handover_sample_in_the_request_for_a_handover_is_parsed() {
             .map(|text| ((*name).to_owned(), segue_core::handover::HandoverFieldValue::Text(text.to_owned())))
     });
     let schema = &concierge_flow_spec().handovers[INTENT_HANDOVER];
-    assert!(matches!(decide_handover(schema, Some(document.collect()), 0), ExpectedHandoverAction::Accept(..)));
+    assert!(matches!(decide_handover(schema, Some(document.collect()), 0), HandoverAcceptanceDecision::Accept(..)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use segue_core::decide::OperatorCommand;
 use segue_core::event::Event;
 use segue_core::ids::UnixMillis;
-use segue_core::phase::{Proposer, TransitionCause};
+use segue_core::phase::{TransitionCause, TransitionProposer};
 use segue_flows::project::ProjectFlow;
 use segue_flows::project::facts::{AgentTurnEndKind, ProjectFact, RoutedBy};
 use segue_testkit::SessionHarness;
@@ -144,7 +144,7 @@ fn t05_transition_record_has_all_eight_fields() {
     let (at, transition) = recorded.expect("it was entered");
     assert_eq!((transition.from.as_str(), transition.to.as_str()), ("execute", "verification"));
     assert!(at > UnixMillis(0));
-    assert_eq!(transition.by, Proposer::Role("router".into()));
+    assert_eq!(transition.by, TransitionProposer::Role("router".into()));
     assert_eq!(transition.note.proposer_label.as_deref(), Some("router"));
     assert_eq!(transition.note.reason.as_deref(), Some("it is next"));
     assert!(transition.note.message.is_some_and(|message| message.contains("Executor: it is next")));
@@ -237,7 +237,7 @@ fn t11_chores_leads_to_reflection_only_and_no_router_is_asked() {
     let project = ready_to_leave("chores");
     assert_eq!(project.phase(), "reflection");
     let last = project.transitions().pop().expect("it was entered");
-    assert_eq!(last.by, Proposer::Engine);
+    assert_eq!(last.by, TransitionProposer::Engine);
     assert_eq!(last.note.reason.as_deref(), Some("the only possibility"));
 }
 

@@ -1,7 +1,7 @@
 //! Limits with ways out: visits, routing turns, repeated tool calls, steering, phase limits.
 
 use segue_core::event::Event;
-use segue_flows::project::facts::{AgentTurnEndKind, MidWorkAgentMessageReason, ProjectFact};
+use segue_flows::project::facts::{AgentTurnEndKind, MidWorkNoticeToAgentReason, ProjectFact};
 use serde_json::{Value, json};
 
 use crate::support::Project;
@@ -58,7 +58,7 @@ fn same_call_with_the_same_result_is_warned_at_two_and_ends_the_agents_turn_at_t
     read(&mut project);
     assert!(project.prompt("executor").contains("You have called `read_file` twice with the same arguments"));
     let warned = |fact: &ProjectFact| {
-        matches!(fact, ProjectFact::AgentSteered { why: MidWorkAgentMessageReason::RepeatedCall, .. })
+        matches!(fact, ProjectFact::AgentSteered { why: MidWorkNoticeToAgentReason::RepeatedCall, .. })
     };
     assert_eq!(project.count_facts(warned), 1);
     read(&mut project);

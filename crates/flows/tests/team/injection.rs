@@ -5,7 +5,7 @@ use segue_core::event::Event;
 use segue_core::prompt::{ChatRole, ModelReply};
 use segue_core::tool::ToolResult;
 use segue_flows::team::facts::TeamFact;
-use segue_flows::team::repository_tools::{RepositoryResult, RepositoryTool};
+use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolResult};
 use segue_flows::team::review::ReviewVerdict;
 use segue_testkit::{INJECTION_MARK, injection_corpus, unconfined_injection_lines};
 use serde_json::{Value, json};
@@ -32,21 +32,21 @@ fn entry(id: &str, text: &str) -> Value {
 }
 
 fn failed_tests(text: &str) -> ToolResult {
-    let result = RepositoryResult {
+    let result = RepositoryToolResult {
         commit: "commit1".to_owned(),
         passed: Some(false),
         failure_digest: "d".to_owned(),
-        ..RepositoryResult::default()
+        ..RepositoryToolResult::default()
     };
     ToolResult { text: text.to_owned(), value: serde_json::to_value(result).ok(), ..ToolResult::default() }
 }
 
 fn conflict() -> ToolResult {
-    let result = RepositoryResult {
+    let result = RepositoryToolResult {
         base: "newer".to_owned(),
         conflicts: true,
         files: vec!["INJECTED name.txt".to_owned()],
-        ..RepositoryResult::default()
+        ..RepositoryToolResult::default()
     };
     ToolResult { value: serde_json::to_value(result).ok(), ..ToolResult::default() }
 }

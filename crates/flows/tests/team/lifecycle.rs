@@ -5,7 +5,7 @@ use segue_core::ids::TurnId;
 use segue_core::prompt::FailureKind;
 use segue_core::tool::ToolResult;
 use segue_flows::team::facts::{StoryStatus, TeamFact, TeamFailureKind};
-use segue_flows::team::repository_tools::{RepositoryResult, RepositoryTool};
+use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolResult};
 use segue_flows::team::review::ReviewVerdict;
 use serde_json::json;
 
@@ -20,16 +20,16 @@ fn code_review(story: &str) -> String {
     .to_string()
 }
 
-fn tool_value(result: RepositoryResult, text: &str) -> ToolResult {
+fn tool_value(result: RepositoryToolResult, text: &str) -> ToolResult {
     ToolResult { text: text.to_owned(), value: serde_json::to_value(result).ok(), ..ToolResult::default() }
 }
 
 fn red(commit: &str, digest: &str) -> ToolResult {
-    let result = RepositoryResult {
+    let result = RepositoryToolResult {
         commit: commit.to_owned(),
         passed: Some(false),
         failure_digest: digest.to_owned(),
-        ..RepositoryResult::default()
+        ..RepositoryToolResult::default()
     };
     tool_value(result, "1 test failed")
 }
@@ -296,11 +296,11 @@ fn merges_happen_one_at_a_time_and_a_changed_diff_is_reviewed_again() {
     for agent in ["coder-1", "coder-2"] {
         team.answer_coder(agent, "plan").answer_architect(agent, APPROVED).answer_coder(agent, "done");
     }
-    let changed = RepositoryResult {
+    let changed = RepositoryToolResult {
         base: "newer".to_owned(),
         commit: "rebased".to_owned(),
         diff_digest: "other".to_owned(),
-        ..RepositoryResult::default()
+        ..RepositoryToolResult::default()
     };
     team.surprises.push((RepositoryTool::Rebase, "b".to_owned(), tool_value(changed, &diff_of("b.txt"))));
     team.answer_architect("coder-1", APPROVED);
@@ -321,11 +321,11 @@ fn stories_that_break_together_do_not_both_merge() {
     team.answer_architect("coder-1", APPROVED);
     // The rebase of the second is clean, but its tests fail on the new base.
     let diff_digest = segue_core::body::BodyId::hash_text(&diff_of("b.txt")).to_string();
-    let rebased = RepositoryResult {
+    let rebased = RepositoryToolResult {
         base: "commit1".into(),
         commit: "rebased".into(),
         diff_digest,
-        ..RepositoryResult::default()
+        ..RepositoryToolResult::default()
     };
     team.surprises.push((RepositoryTool::Rebase, "b".to_owned(), tool_value(rebased, &diff_of("b.txt"))));
     team.surprises.push((RepositoryTool::Test, "b".to_owned(), red("rebased", "together")));
@@ -338,11 +338,11 @@ fn stories_that_break_together_do_not_both_merge() {
 fn merge_conflict_redoes_the_story_on_the_new_base_and_is_bounded() {
     let mut team = TestTeam::start(1, &[story_json("a", &[])]);
     let conflict = || {
-        let result = RepositoryResult {
+        let result = RepositoryToolResult {
             base: "newer".into(),
             conflicts: true,
             files: vec!["a.txt".into()],
-            ..RepositoryResult::default()
+            ..RepositoryToolResult::default()
         };
         tool_value(result, "")
     };

@@ -11,7 +11,7 @@ use segue_core::prompt::{ModelReply, ToolCall};
 use segue_core::tool::ToolResult;
 use segue_flows::team::TeamFlow;
 use segue_flows::team::facts::TeamFact;
-use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryResult, RepositoryTool};
+use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolRequest, RepositoryToolResult};
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
@@ -94,13 +94,13 @@ impl TestTeam {
         let runs = self.harness.session().open_tool_runs.clone();
         runs.values().find_map(|run| {
             let tool = RepositoryTool::from_name(run.tool.as_str())?;
-            let request: RepositoryRequest =
+            let request: RepositoryToolRequest =
                 serde_json::from_value(run.arguments.clone()).expect("the flow wrote them");
             Some((run.run, self.run_tool(tool, &request)))
         })
     }
 
-    fn run_tool(&mut self, tool: RepositoryTool, request: &RepositoryRequest) -> ToolResult {
+    fn run_tool(&mut self, tool: RepositoryTool, request: &RepositoryToolRequest) -> ToolResult {
         let surprise = self.surprises.iter().position(|(of, story, _)| *of == tool && *story == request.story);
         if let Some(index) = surprise {
             return self.surprises.remove(index).2;
@@ -111,56 +111,58 @@ impl TestTeam {
             || self.diffs.get(&request.story).cloned().unwrap_or_else(|| diff_of(&format!("{}.txt", request.story)));
         let mut text = String::new();
         let result = match tool {
-            RepositoryTool::Inspect => RepositoryResult {
+            RepositoryTool::Inspect => RepositoryToolResult {
                 base: "base".to_owned(),
                 branch: Some("main".to_owned()),
                 integration: format!("segue/{}", request.spec),
                 knowledge: self.knowledge_file.clone(),
                 instructions: self.instructions.clone(),
-                ..RepositoryResult::default()
+                ..RepositoryToolResult::default()
             },
-            RepositoryTool::Worktree => RepositoryResult { base: head, ..RepositoryResult::default() },
+            RepositoryTool::Worktree => RepositoryToolResult { base: head, ..RepositoryToolResult::default() },
             RepositoryTool::Commit => {
                 text = diff();
                 self.commits += 1;
                 let files =
                     segue_flows::team::diff::parse_diff(&text).files.into_iter().map(|file| file.path).collect();
                 let diff_digest = segue_core::body::BodyId::hash_text(&text).to_string();
-                RepositoryResult {
+                RepositoryToolResult {
                     commit: format!("commit{}", self.commits),
                     files,
                     diff_digest,
-                    ..RepositoryResult::default()
+                    ..RepositoryToolResult::default()
                 }
             }
-            RepositoryTool::Test => RepositoryResult { commit, passed: Some(true), ..RepositoryResult::default() },
+            RepositoryTool::Test => {
+                RepositoryToolResult { commit, passed: Some(true), ..RepositoryToolResult::default() }
+            }
             RepositoryTool::Rebase => {
                 text = diff();
                 let diff_digest = segue_core::body::BodyId::hash_text(&text).to_string();
-                RepositoryResult { base: head, commit, diff_digest, ..RepositoryResult::default() }
+                RepositoryToolResult { base: head, commit, diff_digest, ..RepositoryToolResult::default() }
             }
             RepositoryTool::Merge => {
                 assert!(!self.merged.contains(&commit), "nothing is merged twice");
                 self.merged.push(commit.clone());
-                RepositoryResult { commit, ..RepositoryResult::default() }
+                RepositoryToolResult { commit, ..RepositoryToolResult::default() }
             }
             RepositoryTool::Read => match &self.knowledge_file {
                 Some(file) => {
                     text.clone_from(file);
-                    RepositoryResult::default()
+                    RepositoryToolResult::default()
                 }
-                None => RepositoryResult { is_missing: true, ..RepositoryResult::default() },
+                None => RepositoryToolResult { is_missing: true, ..RepositoryToolResult::default() },
             },
             RepositoryTool::Write => {
                 self.knowledge_file.clone_from(&request.content);
                 let path = request.path.clone().unwrap_or_default();
                 self.diffs.insert(request.story.clone(), diff_of(&path));
-                RepositoryResult::default()
+                RepositoryToolResult::default()
             }
-            RepositoryTool::Restore => RepositoryResult { commit, ..RepositoryResult::default() },
+            RepositoryTool::Restore => RepositoryToolResult { commit, ..RepositoryToolResult::default() },
             RepositoryTool::Land | RepositoryTool::UndoLanding => {
                 let (branch, before) = (request.branch.clone(), Some("before".to_owned()));
-                RepositoryResult { branch, before, commit: head, ..RepositoryResult::default() }
+                RepositoryToolResult { branch, before, commit: head, ..RepositoryToolResult::default() }
             }
         };
         ToolResult { text, value: serde_json::to_value(result).ok(), ..ToolResult::default() }

@@ -1,23 +1,23 @@
 //! Coders whose models write tool calls into their text, or say that they are done without a change.
 
 use segue_core::tool::ToolResult;
-use segue_flows::team::repository_tools::{RepositoryResult, RepositoryTool};
+use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolResult};
 use serde_json::{Value, json};
 
 use crate::support::{APPROVED, TestTeam, spec, story_json};
 
-fn result(text: &str, result: RepositoryResult) -> ToolResult {
+fn result(text: &str, result: RepositoryToolResult) -> ToolResult {
     ToolResult { text: text.to_owned(), value: serde_json::to_value(result).ok(), ..ToolResult::default() }
 }
 
 /// A team whose only coder codes the story `a`, in a repository whose tests pass or fail.
 fn coding(base_is_green: bool) -> TestTeam {
     let mut team = TestTeam::open(json!({"spec": spec(), "coders": 1}));
-    let inspected = RepositoryResult {
+    let inspected = RepositoryToolResult {
         base: "base".to_owned(),
         integration: "segue/tea-timer".to_owned(),
         passed: Some(base_is_green),
-        ..RepositoryResult::default()
+        ..RepositoryToolResult::default()
     };
     team.surprises.push((RepositoryTool::Inspect, String::new(), result("", inspected)));
     team.begin(&[story_json("a", &[])]);
@@ -26,7 +26,7 @@ fn coding(base_is_green: bool) -> TestTeam {
 }
 
 fn commit_nothing(team: &mut TestTeam) {
-    let nothing = RepositoryResult { commit: "base".to_owned(), ..RepositoryResult::default() };
+    let nothing = RepositoryToolResult { commit: "base".to_owned(), ..RepositoryToolResult::default() };
     team.surprises.push((RepositoryTool::Commit, "a".to_owned(), result("", nothing)));
 }
 
@@ -34,7 +34,8 @@ fn commit_nothing(team: &mut TestTeam) {
 fn nothing_is_done_while_the_tests_fail() {
     let mut team = coding(false);
     commit_nothing(&mut team);
-    let red = RepositoryResult { commit: "base".to_owned(), passed: Some(false), ..RepositoryResult::default() };
+    let red =
+        RepositoryToolResult { commit: "base".to_owned(), passed: Some(false), ..RepositoryToolResult::default() };
     team.surprises.push((RepositoryTool::Test, "a".to_owned(), result("FAIL: there is no file a.txt", red)));
     team.answer_coder("coder-1", "Everything is there already.");
     assert_eq!(team.phase("coder-1"), "CODING", "{}", team.describe());

@@ -10,9 +10,9 @@ use segue_core::session::SessionState;
 use segue_core::submission::{InboxInput, Submission, SubmissionSender};
 use segue_flows::workspace::WorkspaceFlow;
 use segue_flows::workspace::requests::{
-    ExistingEntryPolicy, KnowledgeEntriesToAdd, KnowledgePage, KnowledgeQuery, KnowledgeStored, KnowledgeToRemove,
-    LessonList, LessonQuery, LessonStored, LessonToAdd, NewKnowledgeEntry, WorkspaceSessionRequest,
-    parse_workspace_reply, workspace_session,
+    ExistingKnowledgeEntryPolicy, KnowledgeEntriesToAdd, KnowledgeStored, KnowledgeToRemove, LessonList, LessonQuery,
+    LessonStored, LessonToAdd, NewKnowledgeEntry, WorkspaceKnowledgePage, WorkspaceKnowledgeQuery,
+    WorkspaceSessionRequest, parse_workspace_reply, workspace_session,
 };
 use segue_testkit::SessionHarness;
 use serde::de::DeserializeOwned;
@@ -128,7 +128,7 @@ fn lessons_of(agent: &str) -> WorkspaceSessionRequest {
     WorkspaceSessionRequest::Lessons(LessonQuery { agent: Some(agent.to_owned()) })
 }
 
-fn knowledge(key: &str, document: Value, if_exists: ExistingEntryPolicy) -> WorkspaceSessionRequest {
+fn knowledge(key: &str, document: Value, if_exists: ExistingKnowledgeEntryPolicy) -> WorkspaceSessionRequest {
     let entry = NewKnowledgeEntry { kind: "rule".to_owned(), key: key.to_owned(), document, if_exists };
     WorkspaceSessionRequest::KnowledgeAdd(KnowledgeEntriesToAdd { entries: vec![entry] })
 }
@@ -174,7 +174,7 @@ fn malformed_and_oversized_requests_are_refused_with_a_reason() {
         "the title of a lesson must have 1 to 200 characters, not 0"
     );
     assert!(workspace.refusal(1, lesson("coder", "x", &"x".repeat(4_001))).contains("1 to 4000 characters"));
-    let large = knowledge("big", json!("x".repeat(40_000)), ExistingEntryPolicy::Refuse);
+    let large = knowledge("big", json!("x".repeat(40_000)), ExistingKnowledgeEntryPolicy::Refuse);
     assert!(workspace.refusal(1, large).contains("at most 32768 are allowed"));
     let none = WorkspaceSessionRequest::KnowledgeAdd(KnowledgeEntriesToAdd { entries: Vec::new() });
     assert_eq!(workspace.refusal(1, none), "a request must name 1 to 100 entries, not 0");
@@ -191,26 +191,30 @@ fn malformed_and_oversized_requests_are_refused_with_a_reason() {
 #[test]
 fn knowledge_is_added_replaced_and_removed_with_revisions() {
     let mut workspace = Workspace::open();
-    let stored: KnowledgeStored = workspace.ask(1, knowledge("tabs", json!({"use": 4}), ExistingEntryPolicy::Refuse));
+    let stored: KnowledgeStored =
+        workspace.ask(1, knowledge("tabs", json!({"use": 4}), ExistingKnowledgeEntryPolicy::Refuse));
     let revision = stored.changed[0].revision;
-    let again: KnowledgeStored = workspace.ask(2, knowledge("tabs", json!({"use": 4}), ExistingEntryPolicy::Refuse));
+    let again: KnowledgeStored =
+        workspace.ask(2, knowledge("tabs", json!({"use": 4}), ExistingKnowledgeEntryPolicy::Refuse));
     assert_eq!(again.changed, [], "an identical document changes nothing");
     assert_eq!(
-        workspace.refusal(2, knowledge("tabs", json!({"use": 8}), ExistingEntryPolicy::Refuse)),
+        workspace.refusal(2, knowledge("tabs", json!({"use": 8}), ExistingKnowledgeEntryPolicy::Refuse)),
         "the entry `tabs` of kind `rule` exists with another document; say that it is to be replaced"
     );
-    let replace = ExistingEntryPolicy::ReplaceRevision(revision);
+    let replace = ExistingKnowledgeEntryPolicy::ReplaceRevision(revision);
     let replaced: KnowledgeStored = workspace.ask(2, knowledge("tabs", json!({"use": 8}), replace));
     assert!(replaced.changed[0].revision > revision);
     let stale = workspace.refusal(1, knowledge("tabs", json!({"use": 2}), replace));
     assert!(stale.contains("read it again"), "{stale}");
-    let page: KnowledgePage = workspace.ask(1, WorkspaceSessionRequest::KnowledgeList(KnowledgeQuery::default()));
+    let page: WorkspaceKnowledgePage =
+        workspace.ask(1, WorkspaceSessionRequest::KnowledgeList(WorkspaceKnowledgeQuery::default()));
     assert_eq!((page.entries.len(), &page.entries[0].document), (1, &json!({"use": 8})));
     assert_eq!(page.entries[0].session, "s2");
     let remove = KnowledgeToRemove { kind: "rule".to_owned(), keys: vec!["tabs".to_owned(), "gone".to_owned()] };
     let removed: KnowledgeStored = workspace.ask(1, WorkspaceSessionRequest::KnowledgeRemove(remove));
     assert_eq!(removed.changed.len(), 1, "entries that do not exist are ignored");
-    let page: KnowledgePage = workspace.ask(1, WorkspaceSessionRequest::KnowledgeList(KnowledgeQuery::default()));
+    let page: WorkspaceKnowledgePage =
+        workspace.ask(1, WorkspaceSessionRequest::KnowledgeList(WorkspaceKnowledgeQuery::default()));
     assert_eq!(page.entries, []);
 }
 
@@ -220,12 +224,12 @@ fn knowledge_is_listed_in_pages_that_fit_a_reply() {
     for number in 0..20 {
         let document = json!("x".repeat(30_000));
         let _: KnowledgeStored =
-            workspace.ask(1, knowledge(&format!("k{number:02}"), document, ExistingEntryPolicy::Refuse));
+            workspace.ask(1, knowledge(&format!("k{number:02}"), document, ExistingKnowledgeEntryPolicy::Refuse));
     }
     let (mut after, mut keys) = (None, Vec::new());
     loop {
-        let query = KnowledgeQuery { kind: Some("rule".to_owned()), after };
-        let page: KnowledgePage = workspace.ask(2, WorkspaceSessionRequest::KnowledgeList(query));
+        let query = WorkspaceKnowledgeQuery { kind: Some("rule".to_owned()), after };
+        let page: WorkspaceKnowledgePage = workspace.ask(2, WorkspaceSessionRequest::KnowledgeList(query));
         assert!(!page.entries.is_empty());
         keys.extend(page.entries.into_iter().map(|entry| entry.key));
         match page.next {

@@ -12,19 +12,20 @@ use crate::vendor::{ChatDialect, JsonMode, ThinkingSupport, WireFormat};
 /// Why a catalog file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct CatalogError(String);
+pub struct CatalogFileError(String);
 
-pub(super) fn parse_catalog(text: &str) -> Result<ModelCatalog, CatalogError> {
+pub(super) fn parse_catalog(text: &str) -> Result<ModelCatalog, CatalogFileError> {
     let file: CatalogFile =
-        toml::from_str(text).map_err(|error| CatalogError(error.to_string().trim_end().to_owned()))?;
+        toml::from_str(text).map_err(|error| CatalogFileError(error.to_string().trim_end().to_owned()))?;
     let mut catalog = ModelCatalog::default();
     for (name, row) in file.providers {
-        let provider = row.into_provider().map_err(|problem| CatalogError(format!("providers.{name}: {problem}")))?;
+        let provider =
+            row.into_provider().map_err(|problem| CatalogFileError(format!("providers.{name}: {problem}")))?;
         catalog.providers.insert(name, provider);
     }
     for row in file.models {
         let name = format!("model `{}` of provider `{}`", row.name, row.provider);
-        catalog.models.push(row.into_profile().map_err(|problem| CatalogError(format!("{name}: {problem}")))?);
+        catalog.models.push(row.into_profile().map_err(|problem| CatalogFileError(format!("{name}: {problem}")))?);
     }
     Ok(catalog)
 }
@@ -95,7 +96,7 @@ struct CatalogModelRow {
     name: String,
     window_tokens: Option<u32>,
     output_tokens_max: Option<u32>,
-    price: Option<PriceRow>,
+    price: Option<CatalogPriceRow>,
     /// The day on which the price was compared with published sources, such as `2026-11-18`.
     price_checked: Option<String>,
     /// The published sources that the price was compared with, at least two.
@@ -150,17 +151,17 @@ impl CatalogModelRow {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PriceRow {
+struct CatalogPriceRow {
     input: f64,
     output: f64,
     cached: Option<f64>,
     written: Option<f64>,
-    long: Option<LongPriceRow>,
+    long: Option<CatalogLongPromptPriceRow>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LongPriceRow {
+struct CatalogLongPromptPriceRow {
     above_tokens: u32,
     input: f64,
     output: f64,
@@ -168,7 +169,7 @@ struct LongPriceRow {
     written: Option<f64>,
 }
 
-impl PriceRow {
+impl CatalogPriceRow {
     fn to_token_price(&self) -> Result<TokenPrice, String> {
         let long = self.long.as_ref().map(|long| {
             let input = dollars_to_micro(long.input)?;

@@ -2,11 +2,11 @@ use segue_core::prompt::TokenUsage;
 
 use super::*;
 
-fn spec(provider: &str, model: &str) -> VendorModelSpec {
-    VendorModelSpec { provider: provider.into(), model: model.into(), ..VendorModelSpec::default() }
+fn spec(provider: &str, model: &str) -> RequestedVendorModel {
+    RequestedVendorModel { provider: provider.into(), model: model.into(), ..RequestedVendorModel::default() }
 }
 
-fn find(spec: &VendorModelSpec) -> Result<ResolvedVendorModel, ModelResolveError> {
+fn find(spec: &RequestedVendorModel) -> Result<ResolvedVendorModel, ModelResolveError> {
     let env = |name: &str| (name == "OPENAI_API_KEY").then(|| "sk-123456".to_owned());
     ModelCatalog::built_in().resolve_model(spec, &env)
 }
@@ -18,7 +18,7 @@ fn the_built_in_catalog_is_consistent() {
         assert!(provider.model_defaults.window_tokens.is_some(), "{name}: a window must be assumed");
         let default = provider.default_model.as_deref().unwrap_or("some-model");
         let base_url = provider.base_url.is_none().then(|| "http://localhost/v1".to_owned());
-        let found = find(&VendorModelSpec { base_url, ..spec(name, default) }).expect(name);
+        let found = find(&RequestedVendorModel { base_url, ..spec(name, default) }).expect(name);
         assert!(found.card.window_tokens >= 4_096);
     }
     for known in &catalog.models {
@@ -70,7 +70,7 @@ fn an_unknown_model_has_a_safe_window_and_no_price() {
         (200_000, ContextWindowSource::Assumed, None)
     );
     let overrides = CatalogModel { window_tokens: Some(5_000), ..CatalogModel::default() };
-    let found = find(&VendorModelSpec { overrides, ..spec("anthropic", "claude-next") }).expect("resolved");
+    let found = find(&RequestedVendorModel { overrides, ..spec("anthropic", "claude-next") }).expect("resolved");
     assert_eq!((found.card.window_tokens, found.window_source), (5_000, ContextWindowSource::Known));
 }
 
@@ -89,18 +89,18 @@ fn keys_are_found_where_the_provider_or_the_user_says() {
     };
     assert!(key(find(&spec("openai", "gpt-5")).expect("known")));
     assert!(!key(find(&spec("gemini", "gemini-2.5-pro")).expect("known")));
-    let borrowed = VendorModelSpec { key_env: Some("OPENAI_API_KEY".into()), ..spec("gemini", "gemini-2.5-pro") };
+    let borrowed = RequestedVendorModel { key_env: Some("OPENAI_API_KEY".into()), ..spec("gemini", "gemini-2.5-pro") };
     assert!(key(find(&borrowed).expect("known")));
 }
 
 #[test]
 fn what_is_missing_is_reported() {
-    let error = |spec: &VendorModelSpec| find(spec).expect_err("it is error").to_string();
+    let error = |spec: &RequestedVendorModel| find(spec).expect_err("it is error").to_string();
     assert_eq!(error(&spec("antropic", "x")), "unknown provider `antropic`; did you mean `anthropic`?");
     assert!(error(&spec("zzz", "x")).starts_with("unknown provider `zzz`; known providers: `anthropic`, "));
     assert!(error(&spec("openai-compatible", "x")).contains("`base_url`"));
     assert!(error(&spec("ollama", "")).contains("`model`"));
-    let with_base_url = |url: &str| VendorModelSpec { base_url: Some(url.into()), ..spec("ollama", "x") };
+    let with_base_url = |url: &str| RequestedVendorModel { base_url: Some(url.into()), ..spec("ollama", "x") };
     assert!(error(&with_base_url("localhost:8080")).contains("not an address"));
     assert!(error(&with_base_url("http://")).contains("not an address"));
     assert_eq!(

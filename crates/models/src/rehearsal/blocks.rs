@@ -1,7 +1,7 @@
 //! Finds block templates in the instructions (`<<<NAME>>>`, keys, `<<<END>>>`), decides whether one is due now, and fills it
 //! from the conversation. The text before a template decides: *next turn*, *when …*, *if …*, or no condition.
 
-use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
+use super::parsed_prompt::{RehearsalPromptParts, content_words, have_same_stem};
 use super::phrases::{self, BLOCK_CUES, INSTRUCTION_STOP_WORDS};
 use super::rng::SeededRng;
 use crate::limits::REHEARSAL_TEMPLATES_MAX;
@@ -18,7 +18,7 @@ const BLOCK_END: &str = "<<<END>>>";
 const WORDING_COUNT: usize = 3;
 
 /// Returns the filled-in block that is due now, if any.
-pub(super) fn compose_due_block(prompt: &ParsedPrompt, rng: &mut SeededRng) -> Option<String> {
+pub(super) fn compose_due_block(prompt: &RehearsalPromptParts, rng: &mut SeededRng) -> Option<String> {
     let templates = find_block_templates(&prompt.instructions);
     let asked_for = templates.iter().find(|template| is_block_requested(template, prompt.last_user_text()));
     let template = asked_for.or_else(|| templates.iter().find(|template| is_block_due(template, prompt)))?;
@@ -78,7 +78,7 @@ fn is_block_requested(template: &BlockTemplate<'_>, message: &str) -> bool {
     message.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').any(|word| word == template.name)
 }
 
-fn is_block_due(template: &BlockTemplate<'_>, prompt: &ParsedPrompt) -> bool {
+fn is_block_due(template: &BlockTemplate<'_>, prompt: &RehearsalPromptParts) -> bool {
     let lead = format!(" {} ", template.lead.to_lowercase());
     let lead_has = |phrases: &[&str]| phrases.iter().any(|phrase| lead.contains(phrase));
     let marker = format!("{BLOCK_OPEN}{}{BLOCK_CLOSE}", template.name);
@@ -146,7 +146,7 @@ fn is_verbatim_block_value(value: &str) -> bool {
     !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
-fn fill_block_template(template: &BlockTemplate<'_>, prompt: &ParsedPrompt, rng: &mut SeededRng) -> String {
+fn fill_block_template(template: &BlockTemplate<'_>, prompt: &RehearsalPromptParts, rng: &mut SeededRng) -> String {
     let mut out = format!("{BLOCK_OPEN}{}{BLOCK_CLOSE}\n", template.name);
     let mut key_above = template.name;
     for (index, template_line) in template.body.trim_matches('\n').lines().enumerate() {
@@ -174,7 +174,7 @@ fn fill_template_value(
     key: &str,
     description: &str,
     index: usize,
-    prompt: &ParsedPrompt,
+    prompt: &RehearsalPromptParts,
     rng: &mut SeededRng,
 ) -> String {
     let is_bracketed = description.starts_with('[') && description.ends_with(']');

@@ -6,7 +6,7 @@ mod strings;
 
 use serde_json::{Map, Number, Value};
 
-use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
+use super::parsed_prompt::{RehearsalPromptParts, content_words, have_same_stem};
 use super::rng::SeededRng;
 use crate::limits::{REHEARSAL_SCHEMA_DEPTH_MAX, REHEARSAL_SCHEMA_VALUES_MAX};
 
@@ -18,14 +18,14 @@ const USUAL_ARRAY_ITEMS: u64 = 2;
 const UNIQUE_ITEM_TRIES: usize = 8;
 
 /// Generates a value that satisfies `schema`.
-pub(super) fn generate_json(schema: &Value, prompt: &ParsedPrompt, rng: &mut SeededRng) -> Value {
+pub(super) fn generate_json(schema: &Value, prompt: &RehearsalPromptParts, rng: &mut SeededRng) -> Value {
     let mut generator =
         RehearsalJsonGenerator { root: schema, prompt, rng, generated_count: 0, generated_ids: Vec::new() };
-    generator.generate_value(schema, GeneratedValuePosition { key: "", parent: "", index: 0, depth: 0 })
+    generator.generate_value(schema, RehearsalJsonValuePosition { key: "", parent: "", index: 0, depth: 0 })
 }
 
 /// Generates tool arguments: always an object.
-pub(super) fn generate_tool_arguments(schema: &Value, prompt: &ParsedPrompt, rng: &mut SeededRng) -> Value {
+pub(super) fn generate_tool_arguments(schema: &Value, prompt: &RehearsalPromptParts, rng: &mut SeededRng) -> Value {
     match generate_json(schema, prompt, rng) {
         Value::Object(fields) => Value::Object(fields),
         _ => Value::Object(Map::new()),
@@ -34,7 +34,7 @@ pub(super) fn generate_tool_arguments(schema: &Value, prompt: &ParsedPrompt, rng
 
 /// The position of a generated value.
 #[derive(Debug, Clone, Copy)]
-struct GeneratedValuePosition<'k> {
+struct RehearsalJsonValuePosition<'k> {
     /// The field name; for a list item, that of the list.
     key: &'k str,
     /// The name of the enclosing field.
@@ -44,20 +44,20 @@ struct GeneratedValuePosition<'k> {
     depth: usize,
 }
 
-impl<'k> GeneratedValuePosition<'k> {
+impl<'k> RehearsalJsonValuePosition<'k> {
     /// Returns the position of a field of this object.
-    fn child_field<'f>(self, key: &'f str) -> GeneratedValuePosition<'f>
+    fn child_field<'f>(self, key: &'f str) -> RehearsalJsonValuePosition<'f>
     where
         'k: 'f,
     {
-        GeneratedValuePosition { key, parent: self.key, index: self.index, depth: self.depth + 1 }
+        RehearsalJsonValuePosition { key, parent: self.key, index: self.index, depth: self.depth + 1 }
     }
 }
 
 #[derive(Debug)]
 struct RehearsalJsonGenerator<'a> {
     root: &'a Value,
-    prompt: &'a ParsedPrompt,
+    prompt: &'a RehearsalPromptParts,
     rng: &'a mut SeededRng,
     generated_count: usize,
     /// Ids generated so far, for fields that refer to one.
@@ -65,7 +65,7 @@ struct RehearsalJsonGenerator<'a> {
 }
 
 impl RehearsalJsonGenerator<'_> {
-    fn generate_value(&mut self, schema: &Value, position: GeneratedValuePosition<'_>) -> Value {
+    fn generate_value(&mut self, schema: &Value, position: RehearsalJsonValuePosition<'_>) -> Value {
         self.generated_count += 1;
         if position.depth > REHEARSAL_SCHEMA_DEPTH_MAX || self.generated_count > REHEARSAL_SCHEMA_VALUES_MAX {
             return Value::Null;
@@ -142,7 +142,7 @@ impl RehearsalJsonGenerator<'_> {
         options[start].clone()
     }
 
-    fn generate_object(&mut self, fields: &Map<String, Value>, position: GeneratedValuePosition<'_>) -> Value {
+    fn generate_object(&mut self, fields: &Map<String, Value>, position: RehearsalJsonValuePosition<'_>) -> Value {
         let required: Vec<_> =
             fields.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         let empty = Map::new();
@@ -178,7 +178,7 @@ impl RehearsalJsonGenerator<'_> {
         Value::Object(object)
     }
 
-    fn generate_array(&mut self, fields: &Map<String, Value>, position: GeneratedValuePosition<'_>) -> Value {
+    fn generate_array(&mut self, fields: &Map<String, Value>, position: RehearsalJsonValuePosition<'_>) -> Value {
         let first = fields.get("prefixItems").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let others = fields.get("items").cloned().unwrap_or(Value::Bool(true));
         let minimum = size_bound(fields, "minItems").unwrap_or(0);
@@ -194,7 +194,7 @@ impl RehearsalJsonGenerator<'_> {
         while (items.len() as u64) < count && self.generated_count < REHEARSAL_SCHEMA_VALUES_MAX {
             let schema = first.get(items.len()).unwrap_or(&others);
             let mut item_position =
-                GeneratedValuePosition { index: items.len(), depth: position.depth + 1, ..position };
+                RehearsalJsonValuePosition { index: items.len(), depth: position.depth + 1, ..position };
             let mut item = self.generate_value(schema, item_position);
             for _ in 0..UNIQUE_ITEM_TRIES {
                 if !must_be_unique || !items.contains(&item) {
@@ -212,14 +212,14 @@ impl RehearsalJsonGenerator<'_> {
         Value::Array(items)
     }
 
-    fn generate_integer(&mut self, fields: &Map<String, Value>, position: GeneratedValuePosition<'_>) -> Value {
+    fn generate_integer(&mut self, fields: &Map<String, Value>, position: RehearsalJsonValuePosition<'_>) -> Value {
         let (minimum, maximum, step) = integer_bounds(fields);
         let number = i64::try_from(1 + self.rng.next_below(3) + position.index).unwrap_or(1);
         let number = number.min(maximum.unwrap_or(number)).max(minimum.unwrap_or(i64::MIN));
         Value::from(round_to_multiple(number, minimum, step))
     }
 
-    fn generate_number(&mut self, fields: &Map<String, Value>, position: GeneratedValuePosition<'_>) -> Value {
+    fn generate_number(&mut self, fields: &Map<String, Value>, position: RehearsalJsonValuePosition<'_>) -> Value {
         let bound = |key: &str| fields.get(key).and_then(Value::as_f64);
         let minimum = bound("minimum").or(bound("exclusiveMinimum"));
         let maximum = bound("maximum").or(bound("exclusiveMaximum"));

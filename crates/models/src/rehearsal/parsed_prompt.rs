@@ -10,7 +10,7 @@ use crate::text::{shorten_to_line, truncate_to_bytes};
 
 /// The parts of a prompt that the rehearsal model uses.
 #[derive(Debug, Default)]
-pub(super) struct ParsedPrompt {
+pub(super) struct RehearsalPromptParts {
     /// System messages, and everything before the user's own text in user messages.
     pub(super) instructions: String,
     /// Oldest first; the last one is to be answered.
@@ -25,7 +25,7 @@ pub(super) struct ParsedPrompt {
     pub(super) has_called_tool: bool,
 }
 
-impl ParsedPrompt {
+impl RehearsalPromptParts {
     pub(super) fn from_prompt(prompt: &Prompt) -> Self {
         let mut parsed = Self::default();
         for message in &*prompt.messages {
@@ -239,7 +239,7 @@ mod tests {
             output_format: segue_core::prompt::ModelOutputFormat::Text,
             reply_tokens_max: 1,
         };
-        let parsed = ParsedPrompt::from_prompt(&prompt);
+        let parsed = RehearsalPromptParts::from_prompt(&prompt);
         assert_eq!(parsed.last_user_text(), "Is it <b>cheese</b>?");
         assert_eq!(parsed.instructions.trim(), "Context: the moon.");
     }
@@ -257,7 +257,8 @@ mod tests {
     #[test]
     fn quoted_text_and_file_names_are_found() {
         let quoted = |text: &str| {
-            ParsedPrompt { user_messages: vec![text.to_owned()], ..ParsedPrompt::default() }.quoted_text_or_path()
+            RehearsalPromptParts { user_messages: vec![text.to_owned()], ..RehearsalPromptParts::default() }
+                .quoted_text_or_path()
         };
         assert_eq!(quoted("open `a b` now").as_deref(), Some("a b"));
         assert_eq!(quoted("read src/main.rs, please").as_deref(), Some("src/main.rs"));

@@ -1,7 +1,7 @@
 //! Composes prose: says that it is a demo, repeats the message, shows that earlier messages are remembered, and says how to
 //! get a real answer.
 
-use super::parsed_prompt::{ParsedPrompt, extract_topic};
+use super::parsed_prompt::{RehearsalPromptParts, extract_topic};
 use super::rng::SeededRng;
 use super::{phrases, recall};
 use crate::limits::{
@@ -11,7 +11,7 @@ use crate::model::CallOrigin;
 use crate::text::shorten_to_line;
 
 /// Composes the reply to the last message, without the mark.
-pub(super) fn compose_prose(prompt: &ParsedPrompt, call: &CallOrigin, rng: &mut SeededRng) -> String {
+pub(super) fn compose_prose(prompt: &RehearsalPromptParts, call: &CallOrigin, rng: &mut SeededRng) -> String {
     if let Some(result) = prompt.tool_results.last() {
         return phrases::tool_result_phrase(&shorten_to_line(result, TOOL_RESULT_QUOTE_CHARS_MAX));
     }
@@ -32,7 +32,7 @@ pub(super) fn compose_prose(prompt: &ParsedPrompt, call: &CallOrigin, rng: &mut 
     compose_default_prose(prompt, rng)
 }
 
-fn compose_default_prose(prompt: &ParsedPrompt, rng: &mut SeededRng) -> String {
+fn compose_default_prose(prompt: &RehearsalPromptParts, rng: &mut SeededRng) -> String {
     let quote = |text: &str| shorten_to_line(text, REHEARSAL_PROSE_QUOTE_CHARS_MAX);
     let is_question = prompt.last_user_text().trim_end().ends_with('?');
     let mut sentences =

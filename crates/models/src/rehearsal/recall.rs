@@ -1,7 +1,7 @@
 //! Answers questions about the conversation from the prompt, so that a user can see what is remembered and what is not.
 //! Recognises fixed phrases only; other messages get ordinary prose.
 
-use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
+use super::parsed_prompt::{RehearsalPromptParts, content_words, have_same_stem};
 use super::phrases;
 use crate::limits::{RECALLED_MESSAGES_MAX, RECALLED_VALUE_WORDS_MAX, REHEARSAL_RECALL_QUOTE_CHARS_MAX};
 use crate::text::shorten_to_line;
@@ -42,7 +42,7 @@ const MENTION_PHRASES: &[&str] =
     &["i say about ", "i tell you about ", "i said about ", "i told you about ", "remember what i said about "];
 
 /// Returns the answer if the last message asks about the conversation.
-pub(super) fn answer_recall_question(prompt: &ParsedPrompt) -> Option<String> {
+pub(super) fn answer_recall_question(prompt: &RehearsalPromptParts) -> Option<String> {
     let question =
         tokenize_words(prompt.last_user_text()).into_iter().map(|token| token.lowercase).collect::<Vec<_>>().join(" ");
     let asks = |phrases: &[&str]| phrases.iter().any(|phrase| question.contains(phrase));
@@ -98,14 +98,14 @@ pub(super) fn answer_recall_question(prompt: &ParsedPrompt) -> Option<String> {
     None
 }
 
-fn recall_user_fact(prompt: &ParsedPrompt, what: &str) -> String {
+fn recall_user_fact(prompt: &RehearsalPromptParts, what: &str) -> String {
     match find_stated_fact(prompt, what) {
         Some(value) => phrases::user_fact_phrase(what, &value),
         None => phrases::unknown_fact_phrase(&shorten_to_line(what, REHEARSAL_RECALL_QUOTE_CHARS_MAX)),
     }
 }
 
-fn recall_mention(prompt: &ParsedPrompt, what: &str) -> String {
+fn recall_mention(prompt: &RehearsalPromptParts, what: &str) -> String {
     let topic_words: Vec<_> = content_words(what).collect();
     let mentions = |text: &&String| {
         content_words(text).any(|word| topic_words.iter().any(|topic_word| have_same_stem(topic_word, &word)))
@@ -118,7 +118,7 @@ fn recall_mention(prompt: &ParsedPrompt, what: &str) -> String {
 }
 
 /// Returns the newest value that the user gave for `what`.
-fn find_stated_fact(prompt: &ParsedPrompt, what: &str) -> Option<String> {
+fn find_stated_fact(prompt: &RehearsalPromptParts, what: &str) -> Option<String> {
     let what: Vec<_> = what.split(' ').filter(|word| !word.is_empty()).collect();
     if what.is_empty() {
         return None;

@@ -4,14 +4,18 @@
 use segue_core::prompt::{ModelToolSpec, Prompt, ToolCall, ToolChoice};
 
 use super::json_generator;
-use super::parsed_prompt::{ParsedPrompt, content_words, have_same_stem};
+use super::parsed_prompt::{RehearsalPromptParts, content_words, have_same_stem};
 use super::rng::SeededRng;
 
 /// Bytes after `must call` that are searched for a tool's name.
 const REQUIRED_TOOL_SEARCH_BYTES: usize = 60;
 
 /// Returns the call to make, unless a tool was already called since the last user message.
-pub(super) fn choose_tool_call(prompt: &Prompt, parsed: &ParsedPrompt, rng: &mut SeededRng) -> Option<ToolCall> {
+pub(super) fn choose_tool_call(
+    prompt: &Prompt,
+    parsed: &RehearsalPromptParts,
+    rng: &mut SeededRng,
+) -> Option<ToolCall> {
     let is_forbidden = prompt.tool_use.choice == ToolChoice::None;
     if is_forbidden || parsed.has_called_tool || !parsed.tool_results.is_empty() {
         return None;

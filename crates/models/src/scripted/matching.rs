@@ -7,7 +7,7 @@ use segue_core::ids::TurnId;
 use segue_core::prompt::Prompt;
 
 use super::glob::Glob;
-use super::number_range::ScenarioNumberRange;
+use super::number_range::ScenarioConditionRange;
 use super::scripted_reply::ScriptedReplyConditions;
 use crate::limits::QUOTED_CHARS_MAX;
 use crate::model::{CallOrigin, ModelRequest};
@@ -15,14 +15,14 @@ use crate::text;
 
 /// A call as the conditions see it.
 #[derive(Debug)]
-pub(super) struct MatchableCall<'r> {
+pub(super) struct ScriptedReplyConditionInputs<'r> {
     pub(super) metadata: &'r CallOrigin,
     pub(super) prompt: &'r Prompt,
     last: OnceCell<String>,
     system: OnceCell<String>,
 }
 
-impl<'r> MatchableCall<'r> {
+impl<'r> ScriptedReplyConditionInputs<'r> {
     pub(super) fn new(request: &'r ModelRequest) -> Self {
         Self { metadata: &request.metadata, prompt: &request.prompt, last: OnceCell::new(), system: OnceCell::new() }
     }
@@ -40,14 +40,17 @@ impl<'r> MatchableCall<'r> {
 #[derive(Debug)]
 pub(super) enum ConditionMismatch<'a> {
     Name { key: &'static str, expected: &'a [Glob], found: Option<&'a str> },
-    Number { key: &'static str, expected: &'a ScenarioNumberRange, found: Option<u32> },
+    Number { key: &'static str, expected: &'a ScenarioConditionRange, found: Option<u32> },
     MissingText { location: &'static str, text: &'a str, expected: &'a str },
     Pattern { expected: &'a Glob },
 }
 
 impl ScriptedReplyConditions {
     /// Returns the conditions that are not met; none if the entry matches.
-    pub(super) fn mismatches<'a>(&'a self, call: &'a MatchableCall<'_>) -> impl Iterator<Item = ConditionMismatch<'a>> {
+    pub(super) fn mismatches<'a>(
+        &'a self,
+        call: &'a ScriptedReplyConditionInputs<'_>,
+    ) -> impl Iterator<Item = ConditionMismatch<'a>> {
         let metadata = call.metadata;
         let names = [
             ("role", &self.role, Some(metadata.role.as_str())),

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use segue_core::prompt::{CallFailure, FailureKind};
 
-use super::matching::MatchableCall;
+use super::matching::ScriptedReplyConditionInputs;
 use super::scripted_reply::ScriptedReply;
 use crate::limits::{QUOTED_CHARS_MAX, UNMATCHED_REPLIES_SHOWN_MAX};
 use crate::text::shorten_to_line;
 
 /// Builds the failure of a call that no entry matches; `uses` counts the uses of each entry.
 pub(super) fn no_matching_reply_failure(
-    call: &MatchableCall<'_>,
+    call: &ScriptedReplyConditionInputs<'_>,
     entries: &[ScriptedReply],
     uses: &[u32],
 ) -> CallFailure {
@@ -44,7 +44,7 @@ pub(super) fn reply_label(index: usize, entry: &ScriptedReply) -> String {
     }
 }
 
-fn describe_call(call: &MatchableCall<'_>) -> String {
+fn describe_call(call: &ScriptedReplyConditionInputs<'_>) -> String {
     let metadata = call.metadata;
     let mut parts = vec![format!("role `{}`", metadata.role), format!("ask `{}`", metadata.ask)];
     parts.extend(metadata.phase.as_ref().map(|phase| format!("phase `{phase}`")));
@@ -61,7 +61,7 @@ fn describe_call(call: &MatchableCall<'_>) -> String {
     parts.join(", ")
 }
 
-fn mismatch_reasons(call: &MatchableCall<'_>, entry: &ScriptedReply, used: u32) -> Vec<String> {
+fn mismatch_reasons(call: &ScriptedReplyConditionInputs<'_>, entry: &ScriptedReply, used: u32) -> Vec<String> {
     let mut reasons: Vec<_> = entry.when.mismatches(call).map(|mismatch| mismatch.to_string()).collect();
     if let Some(times) = entry.times.filter(|times| used >= *times) {
         reasons.push(format!("used up (times = {times})"));

@@ -5,27 +5,27 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ScenarioNumberRange(RangeInclusive<u32>);
+pub(super) struct ScenarioConditionRange(RangeInclusive<u32>);
 
-impl ScenarioNumberRange {
+impl ScenarioConditionRange {
     pub(super) fn contains(&self, number: u32) -> bool {
         self.0.contains(&number)
     }
 }
 
-impl From<u32> for ScenarioNumberRange {
+impl From<u32> for ScenarioConditionRange {
     fn from(number: u32) -> Self {
         Self(number..=number)
     }
 }
 
-impl From<RangeInclusive<u32>> for ScenarioNumberRange {
+impl From<RangeInclusive<u32>> for ScenarioConditionRange {
     fn from(range: RangeInclusive<u32>) -> Self {
         Self(range)
     }
 }
 
-impl FromStr for ScenarioNumberRange {
+impl FromStr for ScenarioConditionRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -52,7 +52,7 @@ impl FromStr for ScenarioNumberRange {
     }
 }
 
-impl fmt::Display for ScenarioNumberRange {
+impl fmt::Display for ScenarioConditionRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (*self.0.start(), *self.0.end()) {
             (from, to) if from == to => write!(f, "{from}"),
@@ -75,7 +75,7 @@ mod tests {
             ("3..", vec![3, 9], vec![2]),
             ("..2", vec![0, 2], vec![3]),
         ] {
-            let range: ScenarioNumberRange = written.parse().expect("a range");
+            let range: ScenarioConditionRange = written.parse().expect("a range");
             assert!(inside.into_iter().all(|number| range.contains(number)), "{written}");
             assert!(!outside.into_iter().any(|number| range.contains(number)), "{written}");
             assert_eq!(range.to_string(), written);
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn invalid_ranges_are_refused() {
         for text in ["", "..", "a", "1..b", "4..2", "-1", "2..=4"] {
-            assert!(text.parse::<ScenarioNumberRange>().is_err(), "{text}");
+            assert!(text.parse::<ScenarioConditionRange>().is_err(), "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use segue_core::prompt::{CallFailure, FailureKind, StopReason, ToolCall};
 
-use super::matching::MatchableCall;
+use super::matching::ScriptedReplyConditionInputs;
 use super::scripted_reply::{ScriptedReplyBehavior, ScriptedReplyBody};
 use crate::model::ReplyFinish;
 use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
@@ -14,7 +14,7 @@ use crate::text::{TextChunkIterator, first_user_text};
 /// Builds the reply for the given use of the entry called `entry`.
 pub(super) fn build_playback(
     behavior: &ScriptedReplyBehavior,
-    call: &MatchableCall<'_>,
+    call: &ScriptedReplyConditionInputs<'_>,
     entry: &str,
     use_number: u32,
 ) -> ReplyPlayback {
@@ -63,7 +63,11 @@ pub(super) fn build_playback(
     }
 }
 
-fn resolve_scripted_placeholder(call: &MatchableCall<'_>, use_number: u32, name: &str) -> Option<String> {
+fn resolve_scripted_placeholder(
+    call: &ScriptedReplyConditionInputs<'_>,
+    use_number: u32,
+    name: &str,
+) -> Option<String> {
     let metadata = call.metadata;
     let or_empty = |value: Option<String>| Some(value.unwrap_or_default());
     match name {

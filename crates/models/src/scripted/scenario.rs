@@ -62,7 +62,7 @@ pub struct Scenario {
     pub flow: Option<FlowName>,
     pub description: Option<String>,
     /// The user's messages, in order.
-    pub user_messages: Vec<ScenarioMessage>,
+    pub user_messages: Vec<ScenarioUserTurn>,
     /// The scripted replies, in order.
     pub replies: Vec<ScriptedReply>,
     /// The reply to calls that no entry matches.
@@ -71,7 +71,7 @@ pub struct Scenario {
 
 /// A user message and the expected result of its turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ScenarioMessage {
+pub struct ScenarioUserTurn {
     /// Line in the file; 0 if it does not come from one.
     pub line: usize,
     pub text: String,
@@ -137,11 +137,11 @@ impl FromStr for Scenario {
     }
 }
 
-fn parse_user_messages(top: &ScenarioTable<'_>) -> Result<Vec<ScenarioMessage>, ScenarioError> {
+fn parse_user_messages(top: &ScenarioTable<'_>) -> Result<Vec<ScenarioUserTurn>, ScenarioError> {
     let messages = top.tables("say", &MESSAGE_KEYS, |number| Some(format!("[[say]] {number}")))?;
     check_entry_count(top, "say", messages.len())?;
     let parse = |fields: &ScenarioTable<'_>| {
-        Ok(ScenarioMessage {
+        Ok(ScenarioUserTurn {
             line: fields.line(),
             text: fields.string("text")?.ok_or_else(|| fields.table_error("`text` is missing"))?,
             expect: TurnExpectation {

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::glob::Glob;
-use super::number_range::ScenarioNumberRange;
+use super::number_range::ScenarioConditionRange;
 use crate::suggest::did_you_mean_suffix;
 
 /// An error in a scenario file.
@@ -121,12 +121,12 @@ impl<'t> ScenarioTable<'t> {
         self.string(key)?.map(|text| Glob::parse(&text).map_err(|message| self.key_error(key, message))).transpose()
     }
 
-    pub(super) fn number_range(&self, key: &str) -> Result<Option<ScenarioNumberRange>, ScenarioError> {
+    pub(super) fn number_range(&self, key: &str) -> Result<Option<ScenarioConditionRange>, ScenarioError> {
         self.read_key(key, "a number, or a range such as \"2..4\"", |value| match value {
             DeValue::String(text) => text.parse().map(Some),
             DeValue::Integer(integer) => Ok(parse_toml_integer(integer)
                 .and_then(|number| u32::try_from(number).ok())
-                .map(ScenarioNumberRange::from)),
+                .map(ScenarioConditionRange::from)),
             _ => Ok(None),
         })
     }

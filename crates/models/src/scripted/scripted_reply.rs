@@ -8,7 +8,7 @@ use segue_core::prompt::{FailureKind, StopReason, TokenUsage};
 use serde_json::Value;
 
 use super::glob::Glob;
-use super::number_range::ScenarioNumberRange;
+use super::number_range::ScenarioConditionRange;
 use crate::template;
 
 /// The names of all placeholders.
@@ -36,9 +36,9 @@ pub(super) struct ScriptedReplyConditions {
     pub(super) agent: Vec<Glob>,
     pub(super) peer: Vec<Glob>,
     pub(super) model: Vec<Glob>,
-    pub(super) turn: Option<ScenarioNumberRange>,
-    pub(super) attempt: Option<ScenarioNumberRange>,
-    pub(super) call: Option<ScenarioNumberRange>,
+    pub(super) turn: Option<ScenarioConditionRange>,
+    pub(super) attempt: Option<ScenarioConditionRange>,
+    pub(super) call: Option<ScenarioConditionRange>,
     pub(super) contains: Vec<String>,
     pub(super) pattern: Option<Glob>,
     pub(super) system_contains: Vec<String>,

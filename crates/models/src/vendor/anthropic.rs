@@ -217,19 +217,19 @@ pub(super) struct AnthropicStreamReader {
 
 /// A content block that is being received.
 enum AnthropicContentBlock {
-    Thinking(ThinkingBlock),
+    Thinking(AnthropicThinkingBlock),
     Text(String),
     /// The next call of the assembler.
     ToolUse,
 }
 
-struct ThinkingBlock {
+struct AnthropicThinkingBlock {
     block: Value,
     thinking: String,
     signature: String,
 }
 
-impl ThinkingBlock {
+impl AnthropicThinkingBlock {
     fn from_block_start(block: &Value) -> Self {
         let at = |key: &str| nonempty_str_at(block, key).unwrap_or_default().to_owned();
         Self { block: block.clone(), thinking: at("/thinking"), signature: at("/signature") }
@@ -298,7 +298,8 @@ impl AnthropicStreamReader {
                 )?;
             }
             Some("thinking" | "redacted_thinking") => {
-                self.blocks.insert(index, AnthropicContentBlock::Thinking(ThinkingBlock::from_block_start(block)));
+                self.blocks
+                    .insert(index, AnthropicContentBlock::Thinking(AnthropicThinkingBlock::from_block_start(block)));
             }
             _ => {}
         }

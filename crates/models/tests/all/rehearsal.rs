@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use segue_core::prompt::{ChatRole, ModelOutputFormat, ModelToolSpec, PromptMessage, StopReason, ToolCall};
 use segue_models::rehearsal::{REHEARSAL_MARK, RehearsalModel, TypingSpeed};
-use segue_models::{LanguageModel, ModelKind, ReplyChunk, collect_reply};
+use segue_models::{LanguageModel, ModelBackendKind, ReplyChunk, collect_reply};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -36,7 +36,7 @@ async fn prose_repeats_the_message_and_ends_with_the_mark() {
     assert!(text.contains("demo") && text.contains("API key"), "it says that it is a demo: {text}");
     assert!(text.ends_with(REHEARSAL_MARK), "{text}");
     let description = RehearsalModel::instant().describe();
-    assert_eq!(description.kind, ModelKind::Rehearsal);
+    assert_eq!(description.kind, ModelBackendKind::Rehearsal);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use segue_core::ids::TurnId;
 use segue_core::prompt::{ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
 use segue_models::scripted::{MatchedScriptedReply, Scenario, ScriptedModel, ScriptedReply};
-use segue_models::{LanguageModel, ModelKind, ReplyChunk, collect_reply};
+use segue_models::{LanguageModel, ModelBackendKind, ReplyChunk, collect_reply};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -55,7 +55,7 @@ async fn a_model_built_in_code_answers_and_records_requests() {
     );
     assert_eq!(model.unused_replies(), ["[[reply]] 4"]);
     let description = model.describe();
-    assert_eq!((description.kind, description.window_tokens), (ModelKind::Scripted, 99));
+    assert_eq!((description.kind, description.window_tokens), (ModelBackendKind::Scripted, 99));
     assert_eq!(description.label, "scripted: demo");
 }
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::cli::GlobalArgs;
 use crate::config::{self, ConfigValueOrigin};
-use crate::model_setup::{OllamaDiscoveryPolicy, discover_models};
+use crate::model_setup::{OllamaSearchExtent, discover_models};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions};
 use crate::setup;
@@ -12,7 +12,7 @@ use crate::setup;
 pub(crate) async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
     let mut loaded = setup::load_config(global)?;
     if loaded.is_trusted() {
-        discover_models(&mut loaded.config, OllamaDiscoveryPolicy::UntilFound).await;
+        discover_models(&mut loaded.config, OllamaSearchExtent::UntilFound).await;
     }
     let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
     let rows = config::config_rows(&loaded.config, Some((&loaded.store_path, &loaded.data_folder)));

@@ -12,7 +12,7 @@ use segue_core::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptMessage};
 use segue_domains::{McpGatewayTool, SqliteRecordsTool};
 use segue_mcp::McpAgentTools;
 use segue_models::catalog::ModelCatalog;
-use segue_models::{CacheablePromptPart, CallOrigin, ModelCard, ModelKind, ModelRequest, collect_reply};
+use segue_models::{CacheablePromptPart, CallOrigin, ModelBackendKind, ModelCard, ModelRequest, collect_reply};
 use segue_store::postgres::database_location;
 use segue_store::sqlite::SqliteStore;
 use segue_store::{PendingWorkQuery, Store, StoreMaintenance};
@@ -23,7 +23,7 @@ use crate::cli::{DoctorArgs, GlobalArgs};
 use crate::commands::flows::{McpServerAccess, check_listed_tools};
 use crate::config::{Config, ConfigValueOrigin, ModelConfigKind, REHEARSAL_MODEL_NAME};
 use crate::limits::{NAMES_SHOWN_MAX, PENDING_SESSIONS_SHOWN_MAX, TRIAL_CALL_MS_MAX, TRIAL_REPLY_CHARS_MAX};
-use crate::model_setup::{ConfiguredModels, OllamaDiscoveryPolicy, ResolvedModel, ResolvedModelSetup, discover_models};
+use crate::model_setup::{ConfiguredModels, OllamaSearchExtent, ResolvedModel, ResolvedModelSetup, discover_models};
 use crate::print::text::to_single_line;
 use crate::print::{self, RenderOptions, number_format, paint::Paint};
 use crate::setup::{self, LoadedConfig};
@@ -32,13 +32,13 @@ use crate::trust::ConfigTrustStatus;
 
 /// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CheckStatus {
+enum DoctorCheckStatus {
     Passed,
     Warning,
     Failed,
 }
 
-impl CheckStatus {
+impl DoctorCheckStatus {
     fn label(self) -> &'static str {
         match self {
             Self::Passed => "ok",
@@ -60,7 +60,7 @@ impl CheckStatus {
 #[derive(Debug)]
 struct DoctorFinding {
     subject: &'static str,
-    status: CheckStatus,
+    status: DoctorCheckStatus,
     detail: String,
 }
 
@@ -68,12 +68,12 @@ struct DoctorFinding {
 struct DoctorReport(Vec<DoctorFinding>);
 
 impl DoctorReport {
-    fn add_finding(&mut self, subject: &'static str, status: CheckStatus, detail: impl Into<String>) {
+    fn add_finding(&mut self, subject: &'static str, status: DoctorCheckStatus, detail: impl Into<String>) {
         self.0.push(DoctorFinding { subject, status, detail: detail.into() });
     }
 
     fn has_failures(&self) -> bool {
-        self.0.iter().any(|finding| finding.status == CheckStatus::Failed)
+        self.0.iter().any(|finding| finding.status == DoctorCheckStatus::Failed)
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
             let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
             findings.add_finding(
                 "config",
-                CheckStatus::Passed,
+                DoctorCheckStatus::Passed,
                 file.unwrap_or_else(|| "no file; using the defaults".to_owned()),
             );
             check_trust(&loaded, &mut findings);
@@ -98,11 +98,11 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
             if loaded.is_trusted() {
                 check_tool_servers(&loaded.config, &mut findings).await;
                 check_agent_servers(&loaded.config, &mut findings).await;
-                discover_models(&mut loaded.config, OllamaDiscoveryPolicy::Everywhere).await;
+                discover_models(&mut loaded.config, OllamaSearchExtent::Everywhere).await;
                 check_model_setup(&loaded.config, arguments, &mut findings).await;
             }
         }
-        Err(error) => findings.add_finding("config", CheckStatus::Failed, format_error_chain(&error)),
+        Err(error) => findings.add_finding("config", DoctorCheckStatus::Failed, format_error_chain(&error)),
     }
     if global.json {
         let checks: Vec<_> = findings
@@ -135,10 +135,10 @@ fn check_trust(loaded: &LoadedConfig, findings: &mut DoctorReport) {
     let detail = format!("{} {}", trust.display_file(), trust.status.describe());
     match trust.status {
         ConfigTrustStatus::NotNeeded => {}
-        ConfigTrustStatus::Trusted => findings.add_finding("trust", CheckStatus::Passed, detail),
+        ConfigTrustStatus::Trusted => findings.add_finding("trust", DoctorCheckStatus::Passed, detail),
         ConfigTrustStatus::Changed | ConfigTrustStatus::Untrusted => {
             let hint = "its models and servers were not checked; `segue trust` shows what it wants";
-            findings.add_finding("trust", CheckStatus::Failed, format!("{detail}; {hint}"));
+            findings.add_finding("trust", DoctorCheckStatus::Failed, format!("{detail}; {hint}"));
         }
     }
 }
@@ -148,18 +148,18 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
     let bytes = match std::fs::metadata(path) {
         Ok(found) => found.len(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            findings.add_finding("store", CheckStatus::Passed, format!("{shown} (created at first use)"));
+            findings.add_finding("store", DoctorCheckStatus::Passed, format!("{shown} (created at first use)"));
             return;
         }
         Err(error) => {
-            findings.add_finding("store", CheckStatus::Failed, format!("{shown}: {error}"));
+            findings.add_finding("store", DoctorCheckStatus::Failed, format!("{shown}: {error}"));
             return;
         }
     };
     let store = match SqliteStore::open(path) {
         Ok(store) => Arc::new(store),
         Err(error) => {
-            findings.add_finding("store", CheckStatus::Failed, error.to_string());
+            findings.add_finding("store", DoctorCheckStatus::Failed, error.to_string());
             return;
         }
     };
@@ -173,10 +173,10 @@ async fn check_store(path: &Path, findings: &mut DoctorReport) {
 async fn check_database(url: &str, findings: &mut DoctorReport) {
     let store = match open_database(url, ClusterNodeOptions::default()) {
         Ok(store) => store,
-        Err(error) => return findings.add_finding("store", CheckStatus::Failed, format_error_chain(&error)),
+        Err(error) => return findings.add_finding("store", DoctorCheckStatus::Failed, format_error_chain(&error)),
     };
     if let Err(error) = store.probe_write().await {
-        findings.add_finding("store", CheckStatus::Failed, error.to_string());
+        findings.add_finding("store", DoctorCheckStatus::Failed, error.to_string());
     }
     let mut location = database_location(url);
     match store.report_database().await {
@@ -194,21 +194,21 @@ async fn check_database(url: &str, findings: &mut DoctorReport) {
                 ),
             ] {
                 if is_wrong {
-                    findings.add_finding("store", CheckStatus::Failed, problem);
+                    findings.add_finding("store", DoctorCheckStatus::Failed, problem);
                 }
             }
             // This process is one of them.
             let nodes = number_format::format_plural(report.live_nodes.saturating_sub(1), "live node");
             let held = number_format::format_plural(report.held_sessions, "held session");
             let waiting = number_format::format_plural(report.inbox_entries, "waiting submission");
-            findings.add_finding("cluster", CheckStatus::Passed, format!("{nodes}, {held}, {waiting}"));
+            findings.add_finding("cluster", DoctorCheckStatus::Passed, format!("{nodes}, {held}, {waiting}"));
             if report.orphaned_sessions > 0 {
                 let orphans = number_format::format_plural(report.orphaned_sessions, "session");
                 let detail = format!("{orphans} of dead nodes; those with pending work are resumed by a live node");
-                findings.add_finding("cluster", CheckStatus::Warning, detail);
+                findings.add_finding("cluster", DoctorCheckStatus::Warning, detail);
             }
         }
-        Err(error) => findings.add_finding("store", CheckStatus::Failed, error.to_string()),
+        Err(error) => findings.add_finding("store", DoctorCheckStatus::Failed, error.to_string()),
     }
     check_opened_store(&store, &location, findings).await;
     // The error may be dropped: nothing was written.
@@ -219,17 +219,17 @@ async fn check_database(url: &str, findings: &mut DoctorReport) {
 async fn check_opened_store(store: &dyn Store, description: &str, findings: &mut DoctorReport) {
     match store.check_integrity().await {
         Ok(report) => {
-            let status = if report.is_clean() { CheckStatus::Passed } else { CheckStatus::Failed };
+            let status = if report.is_clean() { DoctorCheckStatus::Passed } else { DoctorCheckStatus::Failed };
             let sessions = number_format::format_plural(report.session_count as u64, "session");
             findings.add_finding("store", status, format!("{description}, {sessions} checked"));
             for (session, detail) in report.damaged_sessions {
-                findings.add_finding("session", CheckStatus::Failed, format!("{session}: {detail}"));
+                findings.add_finding("session", DoctorCheckStatus::Failed, format!("{session}: {detail}"));
             }
             for problem in report.store_problems {
-                findings.add_finding("store", CheckStatus::Failed, problem);
+                findings.add_finding("store", DoctorCheckStatus::Failed, problem);
             }
         }
-        Err(error) => findings.add_finding("store", CheckStatus::Failed, error.to_string()),
+        Err(error) => findings.add_finding("store", DoctorCheckStatus::Failed, error.to_string()),
     }
     let query = PendingWorkQuery { due_until: UnixMillis(0), after_cursor: None, limit: PENDING_SESSIONS_SHOWN_MAX };
     match store.sessions_with_pending_work(&query).await {
@@ -242,10 +242,10 @@ async fn check_opened_store(store: &dyn Store, description: &str, findings: &mut
                 }
                 let sessions = number_format::format_plural(now.len() as u64, "session");
                 let detail = format!("{sessions} with an unfinished turn, resumed at the next use: {names}");
-                findings.add_finding("pending", CheckStatus::Warning, detail);
+                findings.add_finding("pending", DoctorCheckStatus::Warning, detail);
             }
         }
-        Err(error) => findings.add_finding("pending", CheckStatus::Failed, error.to_string()),
+        Err(error) => findings.add_finding("pending", DoctorCheckStatus::Failed, error.to_string()),
     }
 }
 
@@ -255,11 +255,11 @@ fn check_records(loaded: &LoadedConfig, findings: &mut DoctorReport) {
     let names: Vec<String> = domains.iter().map(|domain| domain.name.clone()).collect();
     let named = format!("{} ({})", path.display(), names.join(", "));
     if !path.exists() {
-        return findings.add_finding("records", CheckStatus::Passed, format!("{named}, created at first use"));
+        return findings.add_finding("records", DoctorCheckStatus::Passed, format!("{named}, created at first use"));
     }
     match SqliteRecordsTool::in_file(&path, domains).check_database() {
-        Ok(()) => findings.add_finding("records", CheckStatus::Passed, named),
-        Err(error) => findings.add_finding("records", CheckStatus::Failed, error.to_string()),
+        Ok(()) => findings.add_finding("records", DoctorCheckStatus::Passed, named),
+        Err(error) => findings.add_finding("records", DoctorCheckStatus::Failed, error.to_string()),
     }
 }
 
@@ -273,12 +273,12 @@ async fn check_tool_servers(config: &Config, findings: &mut DoctorReport) {
                 let tools = number_format::format_plural(tools as u64, "tool");
                 findings.add_finding(
                     "server",
-                    CheckStatus::Passed,
+                    DoctorCheckStatus::Passed,
                     format!("domain `{}`: reachable, {tools}", domain.name),
                 );
             }
             Err(error) => {
-                findings.add_finding("server", CheckStatus::Failed, format!("domain `{}`: {error}", domain.name));
+                findings.add_finding("server", DoctorCheckStatus::Failed, format!("domain `{}`: {error}", domain.name));
             }
         }
     }
@@ -291,16 +291,16 @@ async fn check_agent_servers(config: &Config, findings: &mut DoctorReport) {
         let (status, detail) = match host.list_tool_names(name).await {
             Ok(tools) => {
                 let tools = number_format::format_plural(tools.len() as u64, "tool");
-                (CheckStatus::Passed, format!("MCP server `{name}`: reachable, {tools}"))
+                (DoctorCheckStatus::Passed, format!("MCP server `{name}`: reachable, {tools}"))
             }
-            Err(error) => (CheckStatus::Failed, format!("MCP server `{name}`: {error}")),
+            Err(error) => (DoctorCheckStatus::Failed, format!("MCP server `{name}`: {error}")),
         };
         findings.add_finding("server", status, detail);
     }
     for own in &config.flow_files {
         let checked = check_listed_tools(config, &own.value.source, McpServerAccess::Allowed).await;
         for error in &checked.errors.errors {
-            findings.add_finding("flow", CheckStatus::Failed, format!("{}:{error}", own.value.file.display()));
+            findings.add_finding("flow", DoctorCheckStatus::Failed, format!("{}:{error}", own.value.file.display()));
         }
     }
 }
@@ -309,11 +309,11 @@ async fn check_model_setup(config: &Config, arguments: &DoctorArgs, findings: &m
     check_discovered_models(config, findings);
     let setup = match ResolvedModelSetup::from_config(config).await {
         Ok(setup) => setup,
-        Err(error) => return findings.add_finding("models", CheckStatus::Failed, format_error_chain(&error)),
+        Err(error) => return findings.add_finding("models", DoctorCheckStatus::Failed, format_error_chain(&error)),
     };
     let assigned = match setup.connect() {
         Ok(assigned) => assigned,
-        Err(error) => return findings.add_finding("models", CheckStatus::Failed, format_error_chain(&error)),
+        Err(error) => return findings.add_finding("models", DoctorCheckStatus::Failed, format_error_chain(&error)),
     };
     let flows = config.flows();
     let role_models = || {
@@ -334,16 +334,16 @@ async fn check_model_setup(config: &Config, arguments: &DoctorArgs, findings: &m
         let phase = role_model.phase.map(|phase| format!(" in {phase}")).unwrap_or_default();
         let fallback = role_model.fallback.map(|model| format!(", fallback {model}")).unwrap_or_default();
         let (flow, role, model) = (&spec.name, &role_model.role, &role_model.model);
-        findings.add_finding("role", CheckStatus::Passed, format!("{flow}/{role}{phase}: {model}{fallback}"));
+        findings.add_finding("role", DoctorCheckStatus::Passed, format!("{flow}/{role}{phase}: {model}{fallback}"));
         match assigned.model_kind(model) {
-            Some(ModelKind::Rehearsal) => rehearsed.push(format!("{flow}/{role}")),
-            Some(ModelKind::Vendor | ModelKind::Scripted) => {}
-            None => findings.add_finding("role", CheckStatus::Failed, format!("there is no model `{model}`")),
+            Some(ModelBackendKind::Rehearsal) => rehearsed.push(format!("{flow}/{role}")),
+            Some(ModelBackendKind::Vendor | ModelBackendKind::Scripted) => {}
+            None => findings.add_finding("role", DoctorCheckStatus::Failed, format!("there is no model `{model}`")),
         }
     }
     if !rehearsed.is_empty() {
         let detail = format!("the rehearsal model gives canned replies for {}", rehearsed.join(", "));
-        findings.add_finding("rehearsal", CheckStatus::Warning, detail);
+        findings.add_finding("rehearsal", DoctorCheckStatus::Warning, detail);
     }
     if arguments.call_models {
         call_each_model(&assigned, &used, findings).await;
@@ -364,7 +364,7 @@ fn check_discovered_models(config: &Config, findings: &mut DoctorReport) {
     if !providers.is_empty() {
         findings.add_finding(
             "found",
-            CheckStatus::Passed,
+            DoctorCheckStatus::Passed,
             format!("{} (by API key, or on this machine)", providers.join(", ")),
         );
     } else if config.default_model.value == REHEARSAL_MODEL_NAME {
@@ -382,7 +382,7 @@ fn check_discovered_models(config: &Config, findings: &mut DoctorReport) {
                 )
             }
         };
-        findings.add_finding("found", CheckStatus::Warning, detail);
+        findings.add_finding("found", DoctorCheckStatus::Warning, detail);
     }
 }
 
@@ -405,9 +405,9 @@ fn describe_model(
     card: ModelCard,
     resolved: Option<&ResolvedModel>,
     is_used: bool,
-) -> (CheckStatus, String) {
+) -> (DoctorCheckStatus, String) {
     let mut detail = format!("{label}, {} tokens", number_format::format_count(u64::from(card.window_tokens)));
-    let mut status = CheckStatus::Passed;
+    let mut status = DoctorCheckStatus::Passed;
     if let Some(ResolvedModel::Vendor { is_window_assumed: true, .. }) = resolved {
         detail.push_str(" (assumed; set `window_tokens`)");
     }
@@ -419,7 +419,7 @@ fn describe_model(
             detail.push_str(&format!(", key from {env}"));
         } else {
             detail.push_str(&format!(", no key: {env} is not set"));
-            status = if is_used { CheckStatus::Failed } else { CheckStatus::Warning };
+            status = if is_used { DoctorCheckStatus::Failed } else { DoctorCheckStatus::Warning };
         }
     }
     (status, detail)
@@ -427,7 +427,7 @@ fn describe_model(
 
 /// Makes one short call to each vendor model that a role uses.
 async fn call_each_model(assigned: &ConfiguredModels, used: &BTreeSet<ModelName>, findings: &mut DoctorReport) {
-    for name in used.iter().filter(|name| assigned.model_kind(name) == Some(ModelKind::Vendor)) {
+    for name in used.iter().filter(|name| assigned.model_kind(name) == Some(ModelBackendKind::Vendor)) {
         let Ok(model) = assigned.models.get(name) else { continue };
         let started = Instant::now();
         let timeout = Duration::from_millis(TRIAL_CALL_MS_MAX);
@@ -440,14 +440,16 @@ async fn call_each_model(assigned: &ConfiguredModels, used: &BTreeSet<ModelName>
                 if text.is_empty() {
                     let detail =
                         format!("{name} answered in {took} with an empty text · {}", number_format::format_cost(cost));
-                    findings.add_finding("call", CheckStatus::Warning, detail);
+                    findings.add_finding("call", DoctorCheckStatus::Warning, detail);
                     continue;
                 }
                 let detail = format!("{name} answered in {took}: “{text}” · {}", number_format::format_cost(cost));
-                findings.add_finding("call", CheckStatus::Passed, detail);
+                findings.add_finding("call", DoctorCheckStatus::Passed, detail);
             }
-            Ok(Err(failure)) => findings.add_finding("call", CheckStatus::Failed, format!("{name}: {failure}")),
-            Err(_) => findings.add_finding("call", CheckStatus::Failed, format!("{name} did not answer within {took}")),
+            Ok(Err(failure)) => findings.add_finding("call", DoctorCheckStatus::Failed, format!("{name}: {failure}")),
+            Err(_) => {
+                findings.add_finding("call", DoctorCheckStatus::Failed, format!("{name} did not answer within {took}"))
+            }
         }
     }
 }

@@ -16,21 +16,21 @@ use segue_eval::conversation::EvalConversation;
 use segue_eval::library::built_in_conversations;
 use segue_eval::limits::{CONVERSATION_BYTES_MAX, CONVERSATIONS_MAX};
 use segue_eval::record::ConversationRecord;
-use segue_eval::report::ModelFlowEvaluation;
+use segue_eval::report::MeasuredModelInFlow;
 use segue_eval::results::EvaluationResult;
 use segue_flows::workspace_tools::WORKSPACE_SETTING;
-use segue_models::ModelKind;
+use segue_models::ModelBackendKind;
 
 use crate::SilentExit;
 use crate::cli::{EvalArgs, GlobalArgs};
 use crate::commands::send::EXIT_CODE_INTERRUPTED;
 use crate::config::{Config, UserDirs};
 use crate::evaluation_results::{load_evaluation_results, save_evaluation_results};
-use crate::model_setup::{ConfiguredModels, OllamaDiscoveryPolicy, ResolvedModelSetup, discover_models};
+use crate::model_setup::{ConfiguredModels, OllamaSearchExtent, ResolvedModelSetup, discover_models};
 use crate::print::{self, stderr_paint};
 use crate::setup::{self, LoadedConfig};
 use crate::suggest::suggestion_hint;
-use crate::trust::{self, TrustCheckScope};
+use crate::trust::{self, TrustCheckedActions};
 use eval_progress::EvalProgressDisplay;
 use eval_report::ModelEvaluation;
 use eval_session::EvalEngineFactory;
@@ -42,7 +42,8 @@ pub(crate) async fn run_eval(global: &GlobalArgs, arguments: EvalArgs) -> anyhow
     if arguments.list {
         return eval_report::print_conversations(global, &conversations);
     }
-    let needed = if arguments.replay.is_some() { TrustCheckScope::DomainServers } else { TrustCheckScope::Everything };
+    let needed =
+        if arguments.replay.is_some() { TrustCheckedActions::DomainServers } else { TrustCheckedActions::Everything };
     trust::require_trust(folder_trust.as_ref(), needed)?;
     if arguments.model.len() > 1 && arguments.record.is_some() {
         bail!("a cassette holds the traffic of one model; name one with --model");
@@ -91,7 +92,7 @@ async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::
     for model in &arguments.model {
         setup::set_default_model(config, model)?;
     }
-    discover_models(config, OllamaDiscoveryPolicy::UntilFound).await;
+    discover_models(config, OllamaSearchExtent::UntilFound).await;
     let mut names: Vec<ModelName> = arguments.model.iter().map(|name| ModelName::from(name.as_str())).collect();
     if names.is_empty() {
         names.push(config.default_model.value.clone());
@@ -104,7 +105,7 @@ async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::
             Some(file) => setup.connect_recording(file)?,
             None => setup.connect()?,
         };
-        if models.model_kind(&name) == Some(ModelKind::Rehearsal) {
+        if models.model_kind(&name) == Some(ModelBackendKind::Rehearsal) {
             let warning =
                 "this is the rehearsal model, which gives canned replies; the result says nothing about a real model";
             print::write_stderr_line(&stderr_paint().warning(warning));
@@ -115,7 +116,7 @@ async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::
 }
 
 struct ModelEvaluationOutcome {
-    flows: Vec<ModelFlowEvaluation>,
+    flows: Vec<MeasuredModelInFlow>,
     is_interrupted: bool,
 }
 
@@ -147,7 +148,7 @@ async fn evaluate_model(
             }
         }
         if !records.is_empty() {
-            outcome.flows.push(ModelFlowEvaluation::from_records(flow.name.as_str(), &records));
+            outcome.flows.push(MeasuredModelInFlow::from_records(flow.name.as_str(), &records));
         }
         if outcome.is_interrupted {
             break;
@@ -232,7 +233,7 @@ fn load_conversations(path: &Path) -> anyhow::Result<Vec<EvalConversation>> {
 }
 
 /// Adds results to those in the data folder.
-fn save_flow_evaluations(identity: &str, evaluations: &[ModelFlowEvaluation]) -> anyhow::Result<()> {
+fn save_flow_evaluations(identity: &str, evaluations: &[MeasuredModelInFlow]) -> anyhow::Result<()> {
     let dirs = UserDirs::from_env();
     let mut results = load_evaluation_results(&dirs)?;
     for evaluation in evaluations {

@@ -15,7 +15,7 @@ use segue_store::postgres::PostgresStore;
 use segue_store::sqlite::SqliteStore;
 use segue_store::{
     CommitBody, InboxStore, JournalCommit, JournalReader, JournalRecord, JournalWriter, LeaseStore, SessionCatalog,
-    SessionQuery, StoreMaintenance, StoredSessionEntry,
+    SessionQuery, StoreMaintenance, StoredSessionListEntry,
 };
 use serde_json::json;
 
@@ -109,7 +109,7 @@ fn ensure_source_unused(source: &SqliteStore, arguments: &MigrateArgs) -> anyhow
     Ok(())
 }
 
-async fn list_all_sessions(source: &SqliteStore) -> anyhow::Result<Vec<StoredSessionEntry>> {
+async fn list_all_sessions(source: &SqliteStore) -> anyhow::Result<Vec<StoredSessionListEntry>> {
     let mut query = SessionQuery::newest(MIGRATED_SESSIONS_PAGE);
     let mut sessions = Vec::new();
     loop {
@@ -123,7 +123,7 @@ async fn list_all_sessions(source: &SqliteStore) -> anyhow::Result<Vec<StoredSes
 }
 
 /// Refuses if a process has written to the source meanwhile.
-async fn ensure_same_heads(source: &SqliteStore, sessions: &[StoredSessionEntry]) -> anyhow::Result<()> {
+async fn ensure_same_heads(source: &SqliteStore, sessions: &[StoredSessionListEntry]) -> anyhow::Result<()> {
     for page in sessions.chunks(MIGRATED_SESSIONS_PAGE) {
         let names: Vec<_> = page.iter().map(|entry| entry.session.clone()).collect();
         for (entry, head) in page.iter().zip(source.read_heads(&names).await?) {
@@ -146,7 +146,7 @@ fn show_migration_progress(global: &GlobalArgs, done: usize, all: usize) {
 struct SessionCopyToPostgres<'a> {
     source: &'a SqliteStore,
     target: &'a PostgresStore,
-    entry: &'a StoredSessionEntry,
+    entry: &'a StoredSessionListEntry,
 }
 
 /// A part of a journal, with the texts that it refers to first.
@@ -159,7 +159,7 @@ struct JournalPartWithTexts {
 impl SessionCopyToPostgres<'_> {
     /// Copies what is missing, and compares everything. Returns the number of records that were copied.
     async fn copy_and_compare(&self) -> anyhow::Result<u64> {
-        let StoredSessionEntry { session, uid, parent, head, .. } = self.entry;
+        let StoredSessionListEntry { session, uid, parent, head, .. } = self.entry;
         let adopted = self.target.adopt_session(session, *uid, *parent).await;
         let mut lease = adopted.context("the database has another session with this name or number")?;
         let old_head = lease.head;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use segue_core::ids::ModelName;
 use segue_models::card::{ModelCard, TokenPrice};
-use segue_models::catalog::VendorModelSpec;
+use segue_models::catalog::RequestedVendorModel;
 use segue_models::discovery::{apply_ollama_env, list_provider_models};
 use segue_models::http::{CompletionOrProbeTimeouts, ReqwestTransport};
 use segue_models::limits::MODEL_LISTING_MS_MAX;
@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 
 use crate::cli::{GlobalArgs, ModelsArgs};
 use crate::config::{Config, ConfigValueOrigin, ModelConfigKind};
-use crate::model_setup::{OllamaDiscoveryPolicy, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
+use crate::model_setup::{OllamaSearchExtent, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
 use crate::print::text_table::{ColumnLayout, TextTable};
 use crate::print::{self, RenderOptions, number_format};
 use crate::setup::{self, LoadedConfig};
-use crate::trust::{self, TrustCheckScope};
+use crate::trust::{self, TrustCheckedActions};
 
 pub(crate) async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::Result<()> {
     let LoadedConfig { mut config, folder_trust, .. } = setup::load_config(global)?;
-    trust::require_trust(folder_trust.as_ref(), TrustCheckScope::Everything)?;
+    trust::require_trust(folder_trust.as_ref(), TrustCheckedActions::Everything)?;
     match &arguments.provider {
         Some(provider) => print_provider_models(global, &config, provider).await,
         None => {
-            discover_models(&mut config, OllamaDiscoveryPolicy::Everywhere).await;
+            discover_models(&mut config, OllamaSearchExtent::Everywhere).await;
             print_available_models(global, &config).await
         }
     }
@@ -126,14 +126,17 @@ fn format_prices(card: Option<ModelCard>) -> [String; 3] {
 }
 
 /// Returns the endpoint to ask for `name`, which is a configured model or a provider.
-fn resolve_vendor_model_spec(config: &Config, name: &str) -> VendorModelSpec {
+fn resolve_vendor_model_spec(config: &Config, name: &str) -> RequestedVendorModel {
     let configured = config.models.get(&ModelName::from(name)).map(|model| &model.value.kind);
     if let Some(ModelConfigKind::Vendor(spec)) = configured {
         return apply_ollama_env((**spec).clone(), &read_env_var);
     }
     let provider = config.catalog.providers_by_rank().into_iter().find(|(provider, _)| *provider == name);
     let model = provider.and_then(|(_, provider)| provider.default_model.clone()).unwrap_or_else(|| "any".to_owned());
-    apply_ollama_env(VendorModelSpec { provider: name.to_owned(), model, ..VendorModelSpec::default() }, &read_env_var)
+    apply_ollama_env(
+        RequestedVendorModel { provider: name.to_owned(), model, ..RequestedVendorModel::default() },
+        &read_env_var,
+    )
 }
 
 /// Lists the models that a provider, or the server of a configured model, reports.

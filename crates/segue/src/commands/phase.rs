@@ -9,7 +9,7 @@ use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::ids::{PhaseName, Seq, SessionId};
 use segue_core::phase::PhaseGraph;
 use segue_core::phase::render_mermaid;
-use segue_core::phase::{Guard, Proposer};
+use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::session::{PhaseGraphStatus, SessionState};
 use segue_engine::Engine;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ async fn print_phases(global: &GlobalArgs, session: &str, as_mermaid: bool) -> a
 }
 
 /// The status of one phase graph of a session.
-pub(crate) struct PhaseGraphStatusReport<'g> {
+pub(crate) struct PhaseGraphWithStatus<'g> {
     pub key: PhaseGraphKey,
     pub graph: &'g PhaseGraph,
     pub status: PhaseGraphStatus,
@@ -70,27 +70,27 @@ pub(crate) async fn load_phase_reports<'r>(
     session: &SessionId,
     flow: &'r dyn DynFlow,
     state: &SessionState,
-) -> anyhow::Result<Vec<PhaseGraphStatusReport<'r>>> {
+) -> anyhow::Result<Vec<PhaseGraphWithStatus<'r>>> {
     let mut reports = Vec::new();
     for key in state.session.phase_graph_keys(flow.spec()) {
         let Some(graph) = flow.spec().graphs.get(&key.graph) else { continue };
         let status = state.session.phase_graph_status(graph, &key);
-        let allowed_phases = engine.allowed_phases(session, flow, state, &key, &Proposer::User).await?;
-        reports.push(PhaseGraphStatusReport { key, graph, status, allowed_phases });
+        let allowed_phases = engine.allowed_phases(session, flow, state, &key, &TransitionProposer::User).await?;
+        reports.push(PhaseGraphWithStatus { key, graph, status, allowed_phases });
     }
     Ok(reports)
 }
 
 /// Renders the status of every phase graph as text.
-pub(crate) fn render_phase_reports(spec: &FlowSpec, reports: &[PhaseGraphStatusReport<'_>], paint: Paint) -> String {
+pub(crate) fn render_phase_reports(spec: &FlowSpec, reports: &[PhaseGraphWithStatus<'_>], paint: Paint) -> String {
     if reports.is_empty() {
         return format!("flow `{}` has no phases\n", spec.name);
     }
     reports.iter().map(|report| render_phase_report(report, paint)).collect()
 }
 
-fn render_phase_report(report: &PhaseGraphStatusReport<'_>, paint: Paint) -> String {
-    let PhaseGraphStatusReport { key, graph, status, allowed_phases } = report;
+fn render_phase_report(report: &PhaseGraphWithStatus<'_>, paint: Paint) -> String {
+    let PhaseGraphWithStatus { key, graph, status, allowed_phases } = report;
     let state = &status.state;
     let since = number_format::format_date_time(state.since);
     let turns = number_format::format_plural(u64::from(state.turns_started), "turn");
@@ -126,8 +126,8 @@ fn render_phase_report(report: &PhaseGraphStatusReport<'_>, paint: Paint) -> Str
     lines.join("\n") + "\n"
 }
 
-fn phase_report_json(report: &PhaseGraphStatusReport<'_>) -> Value {
-    let PhaseGraphStatusReport { key, status, allowed_phases, .. } = report;
+fn phase_report_json(report: &PhaseGraphWithStatus<'_>) -> Value {
+    let PhaseGraphWithStatus { key, status, allowed_phases, .. } = report;
     let earlier: Vec<Value> = status
         .past_states
         .iter()

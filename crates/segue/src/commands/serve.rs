@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use segue_engine::SessionResumePolicy;
-use segue_server::{ClusterSecret, DEFAULT_PORT, HttpServer, ServerOptions, WebhookMasterSecret};
+use segue_server::{BoundHttpServer, ClusterSecret, DEFAULT_PORT, ServerOptions, WebhookMasterSecret};
 use serde_json::json;
 
 use crate::cli::{GlobalArgs, ServeArgs};
@@ -55,7 +55,7 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
     };
     raise_open_files_limit(options.limits.connections_max);
     let engine = running.engine.clone();
-    let server = match HttpServer::bind(running.engine, options).await {
+    let server = match BoundHttpServer::bind(running.engine, options).await {
         Ok(server) => server,
         Err(error) => {
             engine.shutdown().await;

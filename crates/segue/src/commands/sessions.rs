@@ -2,7 +2,7 @@
 
 use segue_core::session_name::CHILD_SEPARATOR;
 use segue_engine::{Engine, parent_session_name};
-use segue_store::{PendingWorkStatus, SessionQuery, SessionSummary, StoredSessionEntry};
+use segue_store::{PendingWorkStatus, SessionQuery, SessionSummary, StoredSessionListEntry};
 use serde_json::{Value, json};
 
 use crate::cli::{GlobalArgs, SessionsArgs};
@@ -45,7 +45,7 @@ pub(crate) async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -
 async fn print_session_tree(
     global: &GlobalArgs,
     engine: &Engine,
-    roots: Vec<StoredSessionEntry>,
+    roots: Vec<StoredSessionListEntry>,
 ) -> anyhow::Result<()> {
     let mut trees = Vec::new();
     for root in roots {
@@ -74,7 +74,7 @@ async fn print_session_tree(
     ]);
     for (root, descendants) in &trees {
         for entry in std::iter::once(root).chain(descendants) {
-            let StoredSessionEntry { session, summary, .. } = entry;
+            let StoredSessionListEntry { session, summary, .. } = entry;
             let depth = child_numbers(session.as_str()).len() - child_numbers(root.session.as_str()).len();
             table.add_row([
                 format!("{}{session}", "  ".repeat(depth)),
@@ -101,7 +101,7 @@ fn child_numbers(name: &str) -> Vec<u64> {
 }
 
 /// Returns the cost of a session and its descendants; nothing if it has none.
-fn cost_with_descendants(entry: &StoredSessionEntry, others: &[StoredSessionEntry]) -> String {
+fn cost_with_descendants(entry: &StoredSessionListEntry, others: &[StoredSessionListEntry]) -> String {
     let prefix = format!("{}{CHILD_SEPARATOR}", entry.session);
     let descendants: Vec<_> = others.iter().filter(|other| other.session.as_str().starts_with(&prefix)).collect();
     if descendants.is_empty() {
@@ -117,7 +117,7 @@ fn format_changed(summary: &SessionSummary) -> String {
 }
 
 /// Returns a table of sessions.
-pub(crate) fn session_table(rows: &[StoredSessionEntry]) -> TextTable {
+pub(crate) fn session_table(rows: &[StoredSessionListEntry]) -> TextTable {
     let mut table = TextTable::new([
         ("session", ColumnLayout::Left),
         ("flow", ColumnLayout::Left),
@@ -126,7 +126,7 @@ pub(crate) fn session_table(rows: &[StoredSessionEntry]) -> TextTable {
         ("changed", ColumnLayout::Left),
         ("title", ColumnLayout::Truncate),
     ]);
-    for StoredSessionEntry { session, summary, excerpt, .. } in rows {
+    for StoredSessionListEntry { session, summary, excerpt, .. } in rows {
         let title = match excerpt {
             Some(excerpt) => format!("{} — {excerpt}", summary.title),
             None => summary.title.clone(),
@@ -153,8 +153,8 @@ fn print_no_sessions(global: &GlobalArgs, arguments: &SessionsArgs) -> anyhow::R
     })
 }
 
-pub(crate) fn session_row_json(row: &StoredSessionEntry) -> Value {
-    let StoredSessionEntry { session, summary, head, excerpt, .. } = row;
+pub(crate) fn session_row_json(row: &StoredSessionListEntry) -> Value {
+    let StoredSessionListEntry { session, summary, head, excerpt, .. } = row;
     let pending_work = match summary.pending_work {
         PendingWorkStatus::None => json!("none"),
         PendingWorkStatus::Now => json!("now"),
@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(session: &str, cost_microusd: Option<u64>) -> StoredSessionEntry {
+    fn entry(session: &str, cost_microusd: Option<u64>) -> StoredSessionListEntry {
         let summary = SessionSummary {
             flow: "chat".to_owned(),
             title: String::new(),
@@ -195,7 +195,7 @@ mod tests {
             updated_at: UnixMillis(0),
             pending_work: PendingWorkStatus::None,
         };
-        StoredSessionEntry {
+        StoredSessionListEntry {
             session: session.into(),
             uid: SessionUid(1),
             parent: None,

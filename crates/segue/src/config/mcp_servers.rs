@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use segue_flows::assistant::domain::McpServerConfig;
 use segue_flows::mcp_tools::is_mcp_server_name;
-use segue_flows::project::definition::{DefinitionError, FlowDefinition, FlowDefinitionErrors};
+use segue_flows::project::definition::{FlowDefinition, FlowDefinitionErrors, FlowFileMistake};
 use segue_mcp::McpAgentServer;
 
 use super::table_reader::{ConfigError, ConfigTable};
@@ -71,7 +71,7 @@ impl Config {
     pub(crate) fn unknown_mcp_servers(&self, flow_file: &str) -> FlowDefinitionErrors {
         let listed = FlowDefinition::locate_mcp_tools(flow_file);
         let unknown = listed.iter().filter(|tool| !self.mcp_servers.contains_key(tool.parsed().server));
-        let errors = unknown.map(|tool| -> DefinitionError {
+        let errors = unknown.map(|tool| -> FlowFileMistake {
             let known = match self.mcp_servers.is_empty() {
                 true => "the configuration has none; declare it in `[mcp_servers]`".to_owned(),
                 false => format!("there are {}", format_name_list(self.mcp_servers.keys().map(String::as_str))),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use segue_models::card::TokenPrice;
-use segue_models::catalog::VendorModelSpec;
+use segue_models::catalog::RequestedVendorModel;
 use segue_models::vendor::JsonMode;
 
 use super::parser::{mid_turn_policy_name, rehearsal_speed_name};
@@ -108,7 +108,7 @@ fn model_rows(model: &ModelConfig) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn vendor_model_rows(spec: &VendorModelSpec) -> Vec<(&'static str, String)> {
+fn vendor_model_rows(spec: &RequestedVendorModel) -> Vec<(&'static str, String)> {
     let flag = |value: bool| value.to_string();
     let mut rows = vec![("provider", spec.provider.clone()), ("model", spec.model.clone())];
     let optional = [

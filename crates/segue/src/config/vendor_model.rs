@@ -2,7 +2,7 @@
 
 use segue_core::ids::ModelName;
 use segue_models::ModelCatalog;
-use segue_models::catalog::{CatalogModel, VendorModelSpec};
+use segue_models::catalog::{CatalogModel, RequestedVendorModel};
 use segue_models::vendor::{GenerationParams, JsonMode, ReasoningEffort, WireFormat};
 
 use super::table_reader::{ConfigError, ConfigTable};
@@ -46,7 +46,7 @@ pub(super) fn read_vendor_model(
     table: &ConfigTable<'_>,
     name: &str,
     catalog: &ModelCatalog,
-) -> Result<VendorModelSpec, ConfigError> {
+) -> Result<RequestedVendorModel, ConfigError> {
     let Some(provider) = table.string("provider")? else {
         return Err(table.table_error(format!("`models.{name}.provider` is missing: the provider of the model")));
     };
@@ -66,7 +66,7 @@ pub(super) fn read_vendor_model(
         );
         return Err(table.error_at(table.key_offset("base_url"), message));
     }
-    let spec = VendorModelSpec {
+    let spec = RequestedVendorModel {
         provider: provider.value,
         model: value(table.string("model")?).unwrap_or_else(|| name.to_owned()),
         wire: table.choice("api_format", &API_FORMAT_NAMES)?.map(|format| format.value),
@@ -110,7 +110,11 @@ pub(crate) fn parse_model_shorthand(catalog: &ModelCatalog, name: &str) -> Optio
     let known = catalog.providers_by_rank().into_iter().find(|(known, _)| *known == provider)?.1;
     // Some providers have models whose names begin with the provider's own name.
     let model = if known.default_model.as_deref() == Some(name) { name } else { model };
-    let spec = VendorModelSpec { provider: provider.to_owned(), model: model.to_owned(), ..VendorModelSpec::default() };
+    let spec = RequestedVendorModel {
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        ..RequestedVendorModel::default()
+    };
     let is_known = !model.is_empty() && catalog.resolve_model(&spec, &|_| None).is_ok();
     is_known.then(|| ModelConfig { kind: ModelConfigKind::Vendor(Box::new(spec)), window_tokens: None, price: None })
 }

@@ -93,12 +93,12 @@ fn resolve_user_path(file: &Path, path: &str) -> PathBuf {
 
 /// Keeps sessions from nodes that do not have the folder of their workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct WorkspaceSessionPlacement {
+pub(crate) struct SessionPlacementByWorkspace {
     /// The workspaces whose folders are on other nodes, with the labels of those.
     elsewhere: BTreeMap<String, String>,
 }
 
-impl SessionPlacement for WorkspaceSessionPlacement {
+impl SessionPlacement for SessionPlacementByWorkspace {
     fn describe_permitted_holders(&self, opened: &SessionOpened) -> Option<String> {
         let label = self.elsewhere.get(opened.settings.get(WORKSPACE_SETTING)?.as_str()?)?;
         Some(format!("a node with the placement `{label}`"))
@@ -115,13 +115,13 @@ impl Config {
     }
 
     /// Returns which sessions a node with these labels may hold; `None` if it may hold all.
-    pub(crate) fn session_placement_for_labels(&self, labels: &[String]) -> Option<WorkspaceSessionPlacement> {
+    pub(crate) fn session_placement_for_labels(&self, labels: &[String]) -> Option<SessionPlacementByWorkspace> {
         let labelled = self.workspaces.iter().filter_map(|(name, workspace)| {
             let label = workspace.value.placement.clone()?;
             Some((name.clone(), label)).filter(|(_, label)| !labels.contains(label))
         });
         let elsewhere: BTreeMap<String, String> = labelled.collect();
-        (!elsewhere.is_empty()).then_some(WorkspaceSessionPlacement { elsewhere })
+        (!elsewhere.is_empty()).then_some(SessionPlacementByWorkspace { elsewhere })
     }
 
     /// Returns the workspaces as rows for `segue config`.

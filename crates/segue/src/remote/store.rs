@@ -9,8 +9,8 @@ use segue_store::{
     Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
     JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
     PendingWorkQuery, PendingWorkStatus, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage,
-    SessionNameAndUid, SessionQuery, SessionSummary, Snapshot, StoreMaintenance, StoredSessionEntry, SubmissionStatus,
-    TakeoverPolicy,
+    SessionNameAndUid, SessionQuery, SessionSummary, Snapshot, StoreMaintenance, StoredSessionListEntry,
+    SubmissionStatus, TakeoverPolicy,
 };
 use serde_json::{Value, json};
 
@@ -114,7 +114,7 @@ impl SessionCatalog for RemoteReadOnlyStore {
             .get(&format!("/v1/sessions?limit={limit}"))
             .await
             .map_err(|error| remote_error(&no_session, &error))?;
-        let row = |row: &Value| StoredSessionEntry {
+        let row = |row: &Value| StoredSessionListEntry {
             session: string_or_empty(&row["session"]).into(),
             // The HTTP API identifies sessions by their names.
             uid: SessionUid(0),

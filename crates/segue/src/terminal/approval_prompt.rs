@@ -6,7 +6,7 @@ use segue_core::ids::ToolRunId;
 use segue_core::session::{HeldToolRun, Session};
 
 use super::chat_loop::{ChatLoop, LoopControl};
-use super::input_reader::TerminalInputEvent;
+use super::input_reader::InputReaderResponse;
 use super::screen::TerminalOrPipedOutput;
 
 const APPROVAL_PROMPT: &str = "run it? [y]es, [n]o, [a]lways in this session > ";
@@ -90,11 +90,11 @@ impl ChatLoop<'_> {
                 return Ok(LoopControl::Continue);
             }
             let answer = match self.next_input_event(question.prompt()).await? {
-                TerminalInputEvent::Text(line) => question.parse_answer(&line),
-                TerminalInputEvent::EndOfInput => return Ok(LoopControl::Exit),
-                TerminalInputEvent::Interrupted(_)
-                | TerminalInputEvent::Unreadable(_)
-                | TerminalInputEvent::ReadFailed(_) => None,
+                InputReaderResponse::Text(line) => question.parse_answer(&line),
+                InputReaderResponse::EndOfInput => return Ok(LoopControl::Exit),
+                InputReaderResponse::Interrupted(_)
+                | InputReaderResponse::Unreadable(_)
+                | InputReaderResponse::ReadFailed(_) => None,
             };
             let Some(command) = answer else {
                 self.screen

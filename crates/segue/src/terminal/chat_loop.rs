@@ -16,8 +16,8 @@ use tokio::time::{Instant, interval_at};
 
 use super::backend::{EngineBackend, UpdateStream, is_nothing_running_error, is_stale_turn_error};
 use super::input_history;
-use super::input_reader::{InputReader, InterruptedLineEmptiness, TerminalInputEvent};
-use super::message_draft::{LineOrBlockInput, MessageDraft, TerminalUserMessage};
+use super::input_reader::{InputReader, InputReaderResponse, InterruptedLineEmptiness};
+use super::message_draft::{LineOrBlockInput, MessageDraft, TypedUserMessage};
 use super::process_signals::{InterruptSignalListener, ShutdownSignalReceiver};
 use super::recap::RecapLine;
 use super::screen::{Screen, TerminalOrPipedOutput};
@@ -212,48 +212,48 @@ impl<'e> ChatLoop<'e> {
     }
 
     /// Reads a complete message; `None` if the user leaves.
-    async fn read_message(&mut self) -> anyhow::Result<Option<TerminalUserMessage>> {
+    async fn read_message(&mut self) -> anyhow::Result<Option<TypedUserMessage>> {
         let mut draft = MessageDraft::default();
         let mut interrupted = false;
         loop {
             let prompt = if draft.is_unfinished() { PROMPT_CONTINUED } else { PROMPT };
             match self.next_input_event(prompt).await? {
-                TerminalInputEvent::Text(text) => {
+                InputReaderResponse::Text(text) => {
                     interrupted = false;
                     if let Some(written) = draft.push_input(&text) {
                         self.save_to_history(&written);
                         return Ok(Some(written));
                     }
                 }
-                TerminalInputEvent::Interrupted(InterruptedLineEmptiness::Empty) if interrupted => return Ok(None),
-                TerminalInputEvent::Interrupted(_) => {
+                InputReaderResponse::Interrupted(InterruptedLineEmptiness::Empty) if interrupted => return Ok(None),
+                InputReaderResponse::Interrupted(_) => {
                     draft.discard();
                     interrupted = true;
                     self.screen.print_note("(press Ctrl-C again or Ctrl-D to leave)")?;
                 }
-                TerminalInputEvent::Unreadable(reason) => self.report_error(&reason)?,
-                TerminalInputEvent::ReadFailed(reason) => {
+                InputReaderResponse::Unreadable(reason) => self.report_error(&reason)?,
+                InputReaderResponse::ReadFailed(reason) => {
                     self.report_error(&reason)?;
                     return Ok(None);
                 }
-                TerminalInputEvent::EndOfInput => {
+                InputReaderResponse::EndOfInput => {
                     return Ok(draft.finish().filter(|_| self.screen.output_mode() == TerminalOrPipedOutput::Piped));
                 }
             }
         }
     }
 
-    pub(super) async fn next_input_event(&mut self, prompt: &str) -> io::Result<TerminalInputEvent> {
+    pub(super) async fn next_input_event(&mut self, prompt: &str) -> io::Result<InputReaderResponse> {
         let mut interrupts = InterruptSignalListener::listen()?;
         self.reader.request_line(prompt);
         Ok(tokio::select! {
             event = self.reader.next_event() => event,
-            () = interrupts.recv() => TerminalInputEvent::EndOfInput,
-            () = self.shutdown_signal.recv() => TerminalInputEvent::EndOfInput,
+            () = interrupts.recv() => InputReaderResponse::EndOfInput,
+            () = self.shutdown_signal.recv() => InputReaderResponse::EndOfInput,
         })
     }
 
-    fn save_to_history(&self, written: &TerminalUserMessage) {
+    fn save_to_history(&self, written: &TypedUserMessage) {
         // A message from a quoted block must not become a command when it is recalled.
         let escape =
             if written.form == LineOrBlockInput::Block && !written.text.contains('\n') && written.text.starts_with('/')
@@ -267,7 +267,7 @@ impl<'e> ChatLoop<'e> {
         }
     }
 
-    async fn handle_message(&mut self, written: TerminalUserMessage) -> anyhow::Result<LoopControl> {
+    async fn handle_message(&mut self, written: TypedUserMessage) -> anyhow::Result<LoopControl> {
         let result = match slash_command::parse_input(written, &self.flow.spec().commands) {
             Ok(MessageOrSlashCommand::Empty) => return Ok(LoopControl::Continue),
             Ok(MessageOrSlashCommand::Message(text)) => self.send_message(text).await,

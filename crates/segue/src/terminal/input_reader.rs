@@ -21,7 +21,7 @@ use crate::print::paint::Paint;
 
 /// The response to a request for input.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum TerminalInputEvent {
+pub(crate) enum InputReaderResponse {
     /// A line, or a pasted text.
     Text(String),
     /// Ctrl-C was pressed.
@@ -50,7 +50,7 @@ enum InputReaderRequest {
 #[derive(Debug)]
 pub(crate) struct InputReader {
     requests: mpsc::Sender<InputReaderRequest>,
-    events: channel::UnboundedReceiver<TerminalInputEvent>,
+    events: channel::UnboundedReceiver<InputReaderResponse>,
 }
 
 impl InputReader {
@@ -100,7 +100,9 @@ impl InputReader {
     }
 
     fn spawn(
-        work: impl FnOnce(mpsc::Receiver<InputReaderRequest>, channel::UnboundedSender<TerminalInputEvent>) + Send + 'static,
+        work: impl FnOnce(mpsc::Receiver<InputReaderRequest>, channel::UnboundedSender<InputReaderResponse>)
+        + Send
+        + 'static,
     ) -> Self {
         let (requests, request_receiver) = mpsc::channel();
         let (event_sender, events) = channel::unbounded_channel();
@@ -115,8 +117,8 @@ impl InputReader {
     }
 
     /// Returns the event for the requested line.
-    pub(crate) async fn next_event(&mut self) -> TerminalInputEvent {
-        self.events.recv().await.unwrap_or(TerminalInputEvent::EndOfInput)
+    pub(crate) async fn next_event(&mut self) -> InputReaderResponse {
+        self.events.recv().await.unwrap_or(InputReaderResponse::EndOfInput)
     }
 
     /// Saves a line in the input history.
@@ -125,19 +127,19 @@ impl InputReader {
     }
 }
 
-fn readline_event(line: Result<String, ReadlineError>, has_text: &AtomicBool) -> TerminalInputEvent {
+fn readline_event(line: Result<String, ReadlineError>, has_text: &AtomicBool) -> InputReaderResponse {
     match line {
-        Ok(text) => TerminalInputEvent::Text(text),
+        Ok(text) => InputReaderResponse::Text(text),
         Err(ReadlineError::Interrupted) if has_text.load(Ordering::Relaxed) => {
-            TerminalInputEvent::Interrupted(InterruptedLineEmptiness::NonEmpty)
+            InputReaderResponse::Interrupted(InterruptedLineEmptiness::NonEmpty)
         }
-        Err(ReadlineError::Interrupted) => TerminalInputEvent::Interrupted(InterruptedLineEmptiness::Empty),
-        Err(ReadlineError::Eof) => TerminalInputEvent::EndOfInput,
+        Err(ReadlineError::Interrupted) => InputReaderResponse::Interrupted(InterruptedLineEmptiness::Empty),
+        Err(ReadlineError::Eof) => InputReaderResponse::EndOfInput,
         Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
-            TerminalInputEvent::Unreadable("the line is not UTF-8".to_owned())
+            InputReaderResponse::Unreadable("the line is not UTF-8".to_owned())
         }
         // The terminal was closed.
-        Err(_) => TerminalInputEvent::EndOfInput,
+        Err(_) => InputReaderResponse::EndOfInput,
     }
 }
 
@@ -149,25 +151,25 @@ fn save_history_line(editor: &mut Editor<SlashCompleter, DefaultHistory>, histor
     let _ = editor.append_history(path);
 }
 
-fn read_line_event(input: &mut impl BufRead) -> TerminalInputEvent {
+fn read_line_event(input: &mut impl BufRead) -> InputReaderResponse {
     let mut line = Vec::new();
     let limit = u64::try_from(DRAFT_BYTES_MAX).unwrap_or(u64::MAX);
     match input.by_ref().take(limit).read_until(b'\n', &mut line) {
-        Ok(0) => return TerminalInputEvent::EndOfInput,
+        Ok(0) => return InputReaderResponse::EndOfInput,
         Ok(_) => {}
-        Err(error) => return TerminalInputEvent::ReadFailed(format!("cannot read standard input: {error}")),
+        Err(error) => return InputReaderResponse::ReadFailed(format!("cannot read standard input: {error}")),
     }
     if line.len() >= DRAFT_BYTES_MAX && !line.ends_with(b"\n") {
         let rest = input.skip_until(b'\n');
         let reason = format!("a line has more than {DRAFT_BYTES_MAX} bytes; send it in parts");
-        return rest.map_or(TerminalInputEvent::EndOfInput, |_| TerminalInputEvent::Unreadable(reason));
+        return rest.map_or(InputReaderResponse::EndOfInput, |_| InputReaderResponse::Unreadable(reason));
     }
     match String::from_utf8(line) {
         Ok(mut text) => {
             text.truncate(text.trim_end_matches(['\n', '\r']).len());
-            TerminalInputEvent::Text(text)
+            InputReaderResponse::Text(text)
         }
-        Err(_) => TerminalInputEvent::Unreadable("the line is not UTF-8".to_owned()),
+        Err(_) => InputReaderResponse::Unreadable("the line is not UTF-8".to_owned()),
     }
 }
 
@@ -204,9 +206,9 @@ mod tests {
     #[test]
     fn lines_are_read_until_the_end() {
         let mut input = std::io::Cursor::new(b"one\r\n\ntwo".to_vec());
-        let events: Vec<TerminalInputEvent> = (0..4).map(|_| read_line_event(&mut input)).collect();
-        let text = |text: &str| TerminalInputEvent::Text(text.to_owned());
-        assert_eq!(events, [text("one"), text(""), text("two"), TerminalInputEvent::EndOfInput]);
+        let events: Vec<InputReaderResponse> = (0..4).map(|_| read_line_event(&mut input)).collect();
+        let text = |text: &str| InputReaderResponse::Text(text.to_owned());
+        assert_eq!(events, [text("one"), text(""), text("two"), InputReaderResponse::EndOfInput]);
     }
 
     #[test]
@@ -215,9 +217,9 @@ mod tests {
         bytes.extend(b"\n\xff\nlast\n");
         let mut input = std::io::Cursor::new(bytes);
         assert!(
-            matches!(read_line_event(&mut input), TerminalInputEvent::Unreadable(reason) if reason.contains("in parts"))
+            matches!(read_line_event(&mut input), InputReaderResponse::Unreadable(reason) if reason.contains("in parts"))
         );
-        assert_eq!(read_line_event(&mut input), TerminalInputEvent::Unreadable("the line is not UTF-8".to_owned()));
-        assert_eq!(read_line_event(&mut input), TerminalInputEvent::Text("last".to_owned()));
+        assert_eq!(read_line_event(&mut input), InputReaderResponse::Unreadable("the line is not UTF-8".to_owned()));
+        assert_eq!(read_line_event(&mut input), InputReaderResponse::Text("last".to_owned()));
     }
 }

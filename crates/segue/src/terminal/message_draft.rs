@@ -29,7 +29,7 @@ enum IncompleteMessageReason {
 
 /// A complete message.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TerminalUserMessage {
+pub(crate) struct TypedUserMessage {
     pub text: String,
     pub form: LineOrBlockInput,
 }
@@ -50,7 +50,7 @@ impl MessageDraft {
     }
 
     /// Appends an input, and returns the message if it is complete.
-    pub(crate) fn push_input(&mut self, input: &str) -> Option<TerminalUserMessage> {
+    pub(crate) fn push_input(&mut self, input: &str) -> Option<TypedUserMessage> {
         let before = self.state;
         let mut input = input;
         if before == IncompleteMessageReason::Empty
@@ -75,7 +75,7 @@ impl MessageDraft {
     }
 
     /// Returns the incomplete message at the end of input; `None` if it is empty.
-    pub(crate) fn finish(&mut self) -> Option<TerminalUserMessage> {
+    pub(crate) fn finish(&mut self) -> Option<TypedUserMessage> {
         let written = self.is_unfinished().then(|| self.take_message())?;
         (!written.text.trim().is_empty()).then_some(written)
     }
@@ -85,7 +85,7 @@ impl MessageDraft {
         *self = Self::default();
     }
 
-    fn push_quoted(&mut self, input: &str, before: IncompleteMessageReason) -> Option<TerminalUserMessage> {
+    fn push_quoted(&mut self, input: &str, before: IncompleteMessageReason) -> Option<TypedUserMessage> {
         let is_too_long = self.text.len() + input.len() > DRAFT_BYTES_MAX;
         let closed = input.trim_end().strip_suffix(TRIPLE_QUOTES);
         if before == IncompleteMessageReason::Empty && closed.is_none() && input.trim().is_empty() {
@@ -105,7 +105,7 @@ impl MessageDraft {
         None
     }
 
-    fn take_message(&mut self) -> TerminalUserMessage {
+    fn take_message(&mut self) -> TypedUserMessage {
         let Self { mut text, state } = std::mem::take(self);
         if state != IncompleteMessageReason::Quotes {
             text.truncate(text.trim_end_matches('\n').len());
@@ -115,7 +115,7 @@ impl MessageDraft {
         } else {
             LineOrBlockInput::Line
         };
-        TerminalUserMessage { text, form }
+        TypedUserMessage { text, form }
     }
 }
 
@@ -131,8 +131,7 @@ mod tests {
 
     fn written(inputs: &[&str]) -> Vec<(String, LineOrBlockInput)> {
         let mut draft = MessageDraft::default();
-        let mut messages: Vec<TerminalUserMessage> =
-            inputs.iter().filter_map(|input| draft.push_input(input)).collect();
+        let mut messages: Vec<TypedUserMessage> = inputs.iter().filter_map(|input| draft.push_input(input)).collect();
         messages.extend(draft.finish());
         messages.into_iter().map(|written| (written.text, written.form)).collect()
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use segue_core::flow::FlowCommandSpec;
 use segue_core::ids::{CallId, PhaseName, RoleName, SessionId};
 
-use super::message_draft::{LineOrBlockInput, TerminalUserMessage};
+use super::message_draft::{LineOrBlockInput, TypedUserMessage};
 use crate::name_lookup::parse_call_id;
 use crate::print::paint::Paint;
 use crate::print::text_table::{ColumnLayout, TextTable};
@@ -85,10 +85,10 @@ const SLASH_COMMAND_ALIASES: [(&str, &str); 4] =
 /// # Errors
 /// Returns a message for the user if the input begins with a slash and is not a valid command.
 pub(crate) fn parse_input(
-    message: TerminalUserMessage,
+    message: TypedUserMessage,
     flow_commands: &BTreeMap<String, FlowCommandSpec>,
 ) -> Result<MessageOrSlashCommand, String> {
-    let TerminalUserMessage { text, form } = message;
+    let TypedUserMessage { text, form } = message;
     if text.trim().is_empty() {
         return Ok(MessageOrSlashCommand::Empty);
     }

@@ -1,7 +1,7 @@
 //! What a configuration wants that needs trust.
 
 use segue_flows::assistant::domain::{McpServerConfig, McpTransport};
-use segue_models::catalog::VendorModelSpec;
+use segue_models::catalog::RequestedVendorModel;
 use segue_models::vendor::VendorCredentials;
 use segue_tools::WorkspaceConfig;
 
@@ -79,7 +79,7 @@ pub(super) fn collect_trust_requests(config: &Config) -> Vec<ActionRequiringTrus
 }
 
 /// Describes the key and the address that a model uses; `None` for a model that has the usual address and no key.
-fn describe_model_access(config: &Config, spec: &VendorModelSpec) -> Option<String> {
+fn describe_model_access(config: &Config, spec: &RequestedVendorModel) -> Option<String> {
     // The parser refused models that cannot be resolved. The environment does not matter for what is wanted.
     let endpoint = config.catalog.resolve_model(spec, &|_| None).ok()?.endpoint;
     match endpoint.credentials {

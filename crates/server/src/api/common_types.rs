@@ -2,7 +2,7 @@
 
 use segue_core::event::{MidTurnPolicy, PhaseStateOwner, TurnOutcome};
 use segue_core::ledger::UsageTotals;
-use segue_core::phase::Proposer;
+use segue_core::phase::TransitionProposer;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -135,13 +135,13 @@ impl From<&PhaseStateOwner> for PhaseParticipantView {
     }
 }
 
-impl From<&Proposer> for PhaseParticipantView {
-    fn from(proposer: &Proposer) -> Self {
+impl From<&TransitionProposer> for PhaseParticipantView {
+    fn from(proposer: &TransitionProposer) -> Self {
         let name = match proposer {
-            Proposer::User | Proposer::Operator | Proposer::Engine => None,
-            Proposer::Role(role) => Some(role.to_string()),
-            Proposer::Agent(agent) => Some(agent.to_string()),
-            Proposer::Tool(tool) => Some(tool.to_string()),
+            TransitionProposer::User | TransitionProposer::Operator | TransitionProposer::Engine => None,
+            TransitionProposer::Role(role) => Some(role.to_string()),
+            TransitionProposer::Agent(agent) => Some(agent.to_string()),
+            TransitionProposer::Tool(tool) => Some(tool.to_string()),
         };
         Self { kind: proposer.kind().to_string(), name }
     }

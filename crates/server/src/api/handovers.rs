@@ -16,7 +16,7 @@ use super::session_view::with_session_history;
 use super::turns::SessionTexts;
 use super::{AtEventParams, SessionPath};
 use crate::extract::{CallerSessionRef, QueryParams};
-use crate::history::{CallEndHistoryEntry, HandoverEntry, SessionHistory};
+use crate::history::{CallEndHistoryEntry, HandoverHistoryEntry, SessionHistory};
 use crate::problem::HttpProblem;
 
 /// The handovers of a session.
@@ -80,7 +80,7 @@ pub(crate) async fn list_handovers(
     let at = at.to_seq()?;
     let spec = read_flow_spec(&session_ref).await?;
     let entries = with_session_history(&session_ref, at, |history| {
-        let entry = |entry: &HandoverEntry| (entry.clone(), collect_text_sources(history, entry));
+        let entry = |entry: &HandoverHistoryEntry| (entry.clone(), collect_text_sources(history, entry));
         history.handovers.iter().map(entry).collect::<Vec<_>>()
     });
     let entries = entries.await?;
@@ -95,7 +95,7 @@ pub(crate) async fn list_handovers(
 }
 
 /// Collects the texts a handover may quote: the answers of its source calls, and the user messages before it.
-fn collect_text_sources(history: &SessionHistory, entry: &HandoverEntry) -> Vec<(TextOccurrenceView, TextRef)> {
+fn collect_text_sources(history: &SessionHistory, entry: &HandoverHistoryEntry) -> Vec<(TextOccurrenceView, TextRef)> {
     let answers = entry.handover.source_calls.iter().filter_map(|call| match &history.calls.get(call)?.end {
         Some(CallEndHistoryEntry::Answered { text, .. }) => {
             Some((TextOccurrenceView { kind: "call".to_owned(), id: call.to_string() }, *text))
@@ -109,7 +109,11 @@ fn collect_text_sources(history: &SessionHistory, entry: &HandoverEntry) -> Vec<
     answers.chain(messages).collect()
 }
 
-fn handover_view(entry: &HandoverEntry, sources: &[(TextOccurrenceView, String)], spec: &FlowSpec) -> HandoverView {
+fn handover_view(
+    entry: &HandoverHistoryEntry,
+    sources: &[(TextOccurrenceView, String)],
+    spec: &FlowSpec,
+) -> HandoverView {
     let handover = &entry.handover;
     let schema = spec.handovers.get(&handover.kind);
     let declared = schema.map(|schema| schema.fields.as_slice()).unwrap_or_default();

@@ -105,7 +105,7 @@ pub(crate) async fn send_message(
         ..UserMessage::from(new.text)
     };
     let engine = &session_ref.app.engine;
-    let content_if_keyed = message.idempotency_key.is_some().then(|| UserMessageHashes::from_message(&message));
+    let content_if_keyed = message.idempotency_key.is_some().then(|| UserMessageContentHashes::from_message(&message));
     let check_message = async |message| match &content_if_keyed {
         Some(content) => content.check_same_message_for_key(&session_ref, message).await,
         None => Ok(()),
@@ -145,12 +145,12 @@ pub(crate) async fn send_message(
 }
 
 /// The hashes of a message's text and images, by which it is compared with a recorded message.
-pub(crate) struct UserMessageHashes {
+pub(crate) struct UserMessageContentHashes {
     text: BodyId,
     images: Vec<BodyId>,
 }
 
-impl UserMessageHashes {
+impl UserMessageContentHashes {
     pub(crate) fn from_message(message: &UserMessage) -> Self {
         Self {
             text: BodyId::hash_text(&message.text),

@@ -9,7 +9,7 @@ use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{PhaseName, Seq, TurnId};
 use segue_core::phase::PhaseGraph;
-use segue_core::phase::Proposer;
+use segue_core::phase::TransitionProposer;
 use segue_core::phase::render_mermaid;
 use segue_core::session::{PhaseGraphStatus, SessionState};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use super::flows::{PhaseView, phase_view};
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
 use crate::extract::{CallerSessionRef, JsonBody, QueryParams};
-use crate::history::{PhaseEventEntry, PhaseEventKind, SessionHistory};
+use crate::history::{PhaseEventHistoryEntry, PhaseEventKind, SessionHistory};
 use crate::problem::HttpProblem;
 use crate::usage::admit_turn;
 
@@ -168,7 +168,7 @@ pub(crate) struct PhaseEventView {
 
 /// Builds the view of an entry, refusal or grant.
 #[must_use]
-pub(crate) fn phase_event_view(entry: &PhaseEventEntry) -> PhaseEventView {
+pub(crate) fn phase_event_view(entry: &PhaseEventHistoryEntry) -> PhaseEventView {
     let (from, to, by) = match &entry.kind {
         PhaseEventKind::Entered(transition) => (Some(transition.from.to_string()), &transition.to, &transition.by),
         PhaseEventKind::Refused(refusal) => (Some(refusal.from.to_string()), &refusal.to, &refusal.by),
@@ -238,7 +238,7 @@ async fn read_graph_status(
     let Some(graph) = flow.spec().graphs.get(&key.graph) else { return Ok(None) };
     let engine = &session_ref.app.engine;
     let allowed = engine
-        .allowed_phases(&session_ref.session, flow, state, key, &Proposer::User)
+        .allowed_phases(&session_ref.session, flow, state, key, &TransitionProposer::User)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
     let status = state.session.phase_graph_status(graph, key);
@@ -297,7 +297,7 @@ struct PhaseGraphHistory {
 
 impl PhaseGraphHistory {
     fn from_history(history: &SessionHistory, graph: &PhaseGraph, key: &PhaseGraphKey, state: &SessionState) -> Self {
-        let entries: Vec<&PhaseEventEntry> =
+        let entries: Vec<&PhaseEventHistoryEntry> =
             history.phase_events.iter().filter(|entry| entry.phase_key == *key).collect();
         let started = state.session.opened_at.0;
         let mut visits = vec![PhaseVisitView {
@@ -486,7 +486,9 @@ async fn run_phase_command(
             .iter()
             .filter(|entry| entry.position.seq > before.session.last_seq && entry.phase_key == key);
         entries.find_map(|entry| match &entry.kind {
-            PhaseEventKind::Refused(refusal) if matches!(refusal.by, Proposer::User | Proposer::Operator) => {
+            PhaseEventKind::Refused(refusal)
+                if matches!(refusal.by, TransitionProposer::User | TransitionProposer::Operator) =>
+            {
                 Some(refusal.clone())
             }
             PhaseEventKind::Refused(_) | PhaseEventKind::Entered(_) | PhaseEventKind::Granted(_) => None,

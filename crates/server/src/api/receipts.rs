@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Path;
 use segue_core::body::BodyId;
-use segue_core::context::{CallThread, ContextLayer, FragmentReceipt, FragmentSource, PreviousPromptComparison};
+use segue_core::context::{CallThread, ContextKind, FragmentReceipt, FragmentSource, PreviousPromptComparison};
 use segue_core::event::{CallAnswered, CallOpened, Event, RetryDecision};
 use segue_core::ids::{CallId, Seq};
 use serde::{Deserialize, Serialize};
@@ -205,7 +205,7 @@ pub(crate) async fn get_call_receipt(
 }
 
 /// The parts of a receipt that other events hold: the thread's opening, and what was compacted.
-struct PromptReceiptContext {
+struct ReceiptPartsFromOtherEvents {
     thread_opening: Option<(CallId, Vec<FragmentReceipt>)>,
     messages_folded: u32,
     previous_call: Option<CallId>,
@@ -216,7 +216,7 @@ async fn read_receipt_context(
     session_ref: &CallerSessionRef,
     entry: &CallHistoryEntry,
     call: &CallOpened,
-) -> Result<PromptReceiptContext, HttpProblem> {
+) -> Result<ReceiptPartsFromOtherEvents, HttpProblem> {
     let seen = with_session_history(session_ref, None, |history| {
         let thread = history.threads.get(&entry.thread);
         let opener = thread.map(|thread| thread.opened.2).filter(|opener| *opener != entry.call);
@@ -244,7 +244,7 @@ async fn read_receipt_context(
         Some(opener) => Some((opener.call, read_call_opened(session_ref, &opener).await?.receipt.opening.clone())),
         None => None,
     };
-    Ok(PromptReceiptContext {
+    Ok(ReceiptPartsFromOtherEvents {
         thread_opening,
         messages_folded,
         previous_call,
@@ -275,7 +275,7 @@ type TextsById = BTreeMap<BodyId, Arc<str>>;
 async fn read_receipt_texts(
     session_ref: &CallerSessionRef,
     opened: &CallOpened,
-    context: &PromptReceiptContext,
+    context: &ReceiptPartsFromOtherEvents,
     answered: Option<&CallAnswered>,
 ) -> Result<TextsById, HttpProblem> {
     let thread_opening = context.thread_opening.iter().flat_map(|(_, fragments)| fragments);
@@ -294,7 +294,7 @@ async fn read_receipt_texts(
 
 fn fragment_views(
     opened: &CallOpened,
-    context: &PromptReceiptContext,
+    context: &ReceiptPartsFromOtherEvents,
     texts: &TextsById,
 ) -> (Vec<ShownFragmentView>, Vec<ShownFragmentView>) {
     let receipt = &opened.receipt;
@@ -311,7 +311,7 @@ fn fragment_views(
         all.push(ShownFragmentView {
             name: "(thread)".to_owned(),
             part: "carried".to_owned(),
-            layer: ContextLayer::Conversation.to_string(),
+            layer: ContextKind::Conversation.to_string(),
             source: Some(fragment_source_view(&FragmentSource::Thread(receipt.thread.thread_id()))),
             source_summary: FragmentSource::Thread(receipt.thread.thread_id()).to_string(),
             reason: "the messages of the thread".to_owned(),

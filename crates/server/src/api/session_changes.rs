@@ -13,7 +13,7 @@ use super::sessions::SessionListItem;
 use crate::app::AppState;
 use crate::caller::Caller;
 use crate::problem::HttpProblem;
-use crate::session_changes::{SessionChange, SessionChangeReceiver};
+use crate::session_changes::{SessionListChange, SessionListChangeReceiver};
 use crate::stream::{StreamMessage, StreamPermit, sse_response};
 
 /// Stream changes of the session list
@@ -36,21 +36,22 @@ pub(crate) fn session_change_messages(
 ) -> impl Stream<Item = StreamMessage> + Send + 'static {
     let receiver = app.change_feed.subscribe(&app.engine);
     let queued_messages = VecDeque::from([StreamMessage::new("live", None, &json!({}))]);
-    let change_stream = SessionChangeStream { app: app.clone(), caller, receiver, queued_messages, is_finished: false };
+    let change_stream =
+        SessionListChangeStream { app: app.clone(), caller, receiver, queued_messages, is_finished: false };
     stream::unfold(change_stream, |mut change_stream| async move {
         Some((change_stream.next_message().await?, change_stream))
     })
 }
 
-struct SessionChangeStream {
+struct SessionListChangeStream {
     app: AppState,
     caller: Caller,
-    receiver: SessionChangeReceiver,
+    receiver: SessionListChangeReceiver,
     queued_messages: VecDeque<StreamMessage>,
     is_finished: bool,
 }
 
-impl SessionChangeStream {
+impl SessionListChangeStream {
     async fn next_message(&mut self) -> Option<StreamMessage> {
         loop {
             if let Some(message) = self.queued_messages.pop_front() {
@@ -72,7 +73,7 @@ impl SessionChangeStream {
                 change = self.receiver.recv() => change,
             };
             match change {
-                Ok(SessionChange::Updated(row)) => {
+                Ok(SessionListChange::Updated(row)) => {
                     if self.caller.can_see_session(&row.session, &FlowName::from(row.summary.flow.as_str())) {
                         self.queued_messages.push_back(StreamMessage::new(
                             "session",
@@ -81,7 +82,7 @@ impl SessionChangeStream {
                         ));
                     }
                 }
-                Ok(SessionChange::Deleted(row)) => {
+                Ok(SessionListChange::Deleted(row)) => {
                     if self.caller.can_see_session(&row.session, &FlowName::from(row.summary.flow.as_str())) {
                         let name = self.caller.public_session_name(&row.session);
                         self.queued_messages.push_back(StreamMessage::new(

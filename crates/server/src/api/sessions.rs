@@ -13,7 +13,8 @@ use segue_core::event::MidTurnPolicy;
 use segue_core::ids::{FlowName, ModelName, RoleName, TurnId, UnixMillis};
 use segue_core::session_name::CHILD_SEPARATOR;
 use segue_engine::{
-    Error, PendingWorkStatus, SessionListCursor, SessionOptions, SessionQuery, StoredSessionEntry, parent_session_name,
+    Error, PendingWorkStatus, SessionListCursor, SessionOptions, SessionQuery, StoredSessionListEntry,
+    parent_session_name,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -180,8 +181,8 @@ pub(crate) struct SessionListItem {
 impl SessionListItem {
     /// Converts a list entry, with the session's name as the caller knows it.
     #[must_use]
-    pub(crate) fn from_list_entry(entry: &StoredSessionEntry, caller: &Caller) -> Self {
-        let StoredSessionEntry { session, parent, summary, head, excerpt, .. } = entry;
+    pub(crate) fn from_list_entry(entry: &StoredSessionListEntry, caller: &Caller) -> Self {
+        let StoredSessionListEntry { session, parent, summary, head, excerpt, .. } = entry;
         Self {
             session: caller.public_session_name(session),
             parent: parent

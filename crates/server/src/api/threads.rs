@@ -13,7 +13,7 @@ use super::common_types::serialized_name;
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPath};
 use crate::extract::{CallerSessionRef, QueryParams};
-use crate::history::{EventSeqAndTime, SessionHistory, ThreadLifetimeEntry};
+use crate::history::{EventSeqAndTime, SessionHistory, ThreadHistoryEntry};
 use crate::problem::HttpProblem;
 
 /// The threads of a session.
@@ -109,18 +109,18 @@ pub(crate) async fn list_threads(
     let at = at.to_seq()?;
     let (flow, state) = read_session_state(&session_ref, at).await?;
     let spec = flow.spec();
-    let memory = |entry: &ThreadLifetimeEntry| {
+    let memory = |entry: &ThreadHistoryEntry| {
         spec.roles.get(&entry.slot.role).map(|role| role.scope.to_string()).unwrap_or_default()
     };
     let threads = with_session_history(&session_ref, at, |history| {
         let view =
-            |entry: &ThreadLifetimeEntry| thread_view(history, entry, memory(entry), is_thread_active(entry, &state));
+            |entry: &ThreadHistoryEntry| thread_view(history, entry, memory(entry), is_thread_active(entry, &state));
         history.threads.values().map(view).collect()
     });
     Ok(Json(ThreadList { threads: threads.await? }))
 }
 
-fn thread_view(history: &SessionHistory, entry: &ThreadLifetimeEntry, memory: String, is_active: bool) -> ThreadView {
+fn thread_view(history: &SessionHistory, entry: &ThreadHistoryEntry, memory: String, is_active: bool) -> ThreadView {
     let turns: BTreeSet<TurnId> = entry.calls.iter().filter_map(|call| history.calls.get(call)?.turn).collect();
     let point = |(position, turn, call): &(EventSeqAndTime, Option<TurnId>, segue_core::ids::CallId)| ThreadCallPoint {
         seq: position.seq.0,
@@ -159,7 +159,7 @@ fn thread_view(history: &SessionHistory, entry: &ThreadLifetimeEntry, memory: St
 }
 
 /// Returns whether the thread is the newest of its slot and its scope tag still matches the state.
-fn is_thread_active(entry: &ThreadLifetimeEntry, state: &SessionState) -> bool {
+fn is_thread_active(entry: &ThreadHistoryEntry, state: &SessionState) -> bool {
     let session = &state.session;
     let phase_holds = entry.tag.phase_visit.as_ref().is_none_or(|visit| {
         let mut graphs = session.phase_graphs.iter().filter(|(key, _)| key.graph == visit.graph).peekable();

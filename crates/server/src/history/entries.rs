@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use segue_core::body::{ImageRef, TextRef};
-use segue_core::context::{ContextLayer, PreviousPromptComparison};
+use segue_core::context::{ContextKind, PreviousPromptComparison};
 use segue_core::event::{
     MidTurnPolicy, PhaseGraphKey, RetryDecision, ToolRunHoldReason, ToolRunOutcome, TurnOutcome, UsageSource,
 };
@@ -58,7 +58,7 @@ pub(crate) struct TurnHistoryEntry {
     /// Indices into the history's list.
     pub facts: Vec<usize>,
     /// Steps of the flow that the engine refused.
-    pub refused_steps: Vec<RefusedStepEntry>,
+    pub refused_steps: Vec<RefusedStepHistoryEntry>,
     pub spent: UsageTotals,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct ReplyHistoryEntry {
 
 /// A step of the flow that the engine refused.
 #[derive(Debug, Clone)]
-pub(crate) struct RefusedStepEntry {
+pub(crate) struct RefusedStepHistoryEntry {
     pub position: EventSeqAndTime,
     pub step: String,
     pub reason: String,
@@ -99,7 +99,7 @@ pub(crate) struct CallHistoryEntry {
     /// Why the thread was opened; `None` if it was continued.
     pub thread_opening: Option<ThreadOpenReason>,
     pub prompt_tokens: u32,
-    pub tokens_by_layer: BTreeMap<ContextLayer, u32>,
+    pub tokens_by_layer: BTreeMap<ContextKind, u32>,
     pub window_tokens: u32,
     /// How the prompt compares with the previous one.
     pub prefix: PreviousPromptComparison,
@@ -156,7 +156,7 @@ pub(crate) enum CallEndHistoryEntry {
 
 /// A thread.
 #[derive(Debug, Clone)]
-pub(crate) struct ThreadLifetimeEntry {
+pub(crate) struct ThreadHistoryEntry {
     pub thread: ThreadId,
     pub slot: ThreadKey,
     pub tag: ThreadReuseConditions,
@@ -166,7 +166,7 @@ pub(crate) struct ThreadLifetimeEntry {
     /// The call that opened the next thread in the slot.
     pub ended: Option<(EventSeqAndTime, Option<TurnId>, CallId)>,
     /// The tokens of the opening prompt by context layer.
-    pub opening_tokens: BTreeMap<ContextLayer, u32>,
+    pub opening_tokens: BTreeMap<ContextKind, u32>,
     pub calls: Vec<CallId>,
     /// The number of messages after the last call.
     pub messages: u32,
@@ -189,7 +189,7 @@ pub(crate) struct CompactionHistoryEntry {
 
 /// An entry, refusal or grant in a phase graph.
 #[derive(Debug, Clone)]
-pub(crate) struct PhaseEventEntry {
+pub(crate) struct PhaseEventHistoryEntry {
     pub position: EventSeqAndTime,
     pub turn: Option<TurnId>,
     pub phase_key: PhaseGraphKey,
@@ -206,7 +206,7 @@ pub(crate) enum PhaseEventKind {
 
 /// A handover.
 #[derive(Debug, Clone)]
-pub(crate) struct HandoverEntry {
+pub(crate) struct HandoverHistoryEntry {
     pub position: EventSeqAndTime,
     pub turn: Option<TurnId>,
     pub handover: Handover,
@@ -248,7 +248,7 @@ pub(crate) struct ToolRunEndHistoryEntry {
 
 /// A fact of the flow, without its value.
 #[derive(Debug, Clone)]
-pub(crate) struct FlowFactEntry {
+pub(crate) struct RecordedFactHistoryEntry {
     pub position: EventSeqAndTime,
     pub turn: Option<TurnId>,
     pub kind: String,

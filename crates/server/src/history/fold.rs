@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::context::{CallThread, ContextLayer, FragmentReceipt, FragmentSource};
+use segue_core::context::{CallThread, ContextKind, FragmentReceipt, FragmentSource};
 use segue_core::event::{
     CallAnswered, CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision, ToolRunHoldReason,
 };
@@ -13,8 +13,9 @@ use segue_core::prompt::TokenUsage;
 
 use super::{
     CallEndHistoryEntry, CallHistoryEntry, CompactionHistoryEntry, EventSeqAndTime, FailedAttemptHistoryEntry,
-    FlowFactEntry, HandoverEntry, PhaseEventEntry, PhaseEventKind, RefusedStepEntry, ReplyHistoryEntry, SessionHistory,
-    ThreadLifetimeEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry, TurnHistoryEntry, UserMessageHistoryEntry,
+    HandoverHistoryEntry, PhaseEventHistoryEntry, PhaseEventKind, RecordedFactHistoryEntry, RefusedStepHistoryEntry,
+    ReplyHistoryEntry, SessionHistory, ThreadHistoryEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry,
+    TurnHistoryEntry, UserMessageHistoryEntry,
 };
 
 impl SessionHistory {
@@ -85,20 +86,25 @@ impl SessionHistory {
             Event::HandoverCreated(handover) => {
                 let number = self.handovers.len();
                 let turn = self.running_turn;
-                self.handovers.push(HandoverEntry { position, turn, handover: handover.clone(), shown_to: Vec::new() });
+                self.handovers.push(HandoverHistoryEntry {
+                    position,
+                    turn,
+                    handover: handover.clone(),
+                    shown_to: Vec::new(),
+                });
                 if let Some(turn) = self.turn_mut(turn) {
                     turn.handovers.push(number);
                 }
             }
             Event::StepRefused { step, reason } => {
-                let entry = RefusedStepEntry { position, step: step.clone(), reason: reason.clone() };
+                let entry = RefusedStepHistoryEntry { position, step: step.clone(), reason: reason.clone() };
                 if let Some(turn) = self.turn_mut(self.running_turn) {
                     turn.refused_steps.push(entry);
                 }
             }
             Event::FlowFactRecorded { kind, .. } => {
                 let (number, turn) = (self.facts.len(), self.running_turn);
-                self.facts.push(FlowFactEntry { position, turn, kind: kind.clone() });
+                self.facts.push(RecordedFactHistoryEntry { position, turn, kind: kind.clone() });
                 if let Some(turn) = self.turn_mut(turn) {
                     turn.facts.push(number);
                 }
@@ -304,7 +310,7 @@ impl SessionHistory {
     }
 
     /// Returns the tokens of a prompt by context layer: the thread's opening, its messages, and the fragments of the ask.
-    fn prompt_tokens_by_layer(&self, opened: &CallOpened) -> BTreeMap<ContextLayer, u32> {
+    fn prompt_tokens_by_layer(&self, opened: &CallOpened) -> BTreeMap<ContextKind, u32> {
         // A recomputation uses the prompt of the original call.
         let previous = opened.recomputation.as_ref().and_then(|recomputation| self.calls.get(&recomputation.call));
         if let Some(previous) = previous {
@@ -315,7 +321,7 @@ impl SessionHistory {
         let mut tokens_by_layer = thread.map(|thread| thread.opening_tokens.clone()).unwrap_or_default();
         let carried = receipt.carried.tokens.saturating_sub(tokens_by_layer.values().sum());
         if receipt.carried.entries > 0 {
-            *tokens_by_layer.entry(ContextLayer::Conversation).or_default() += carried;
+            *tokens_by_layer.entry(ContextKind::Conversation).or_default() += carried;
         }
         for (layer, tokens) in sum_tokens_by_layer(&receipt.ask) {
             *tokens_by_layer.entry(layer).or_default() += tokens;
@@ -331,7 +337,7 @@ impl SessionHistory {
             if let Some(previous) = previous.and_then(|previous| self.threads.get_mut(&previous)) {
                 previous.ended = Some(point);
             }
-            let entry = ThreadLifetimeEntry {
+            let entry = ThreadHistoryEntry {
                 thread: *thread,
                 slot: slot.clone(),
                 tag: tag.clone(),
@@ -421,7 +427,7 @@ impl SessionHistory {
 
     fn push_phase_event(&mut self, position: EventSeqAndTime, key: &PhaseGraphKey, kind: PhaseEventKind) {
         let (number, turn) = (self.phase_events.len(), self.running_turn);
-        self.phase_events.push(PhaseEventEntry { position, turn, phase_key: key.clone(), kind });
+        self.phase_events.push(PhaseEventHistoryEntry { position, turn, phase_key: key.clone(), kind });
         if let Some(turn) = self.turn_mut(turn) {
             turn.phase_events.push(number);
         }
@@ -439,7 +445,7 @@ impl SessionHistory {
     }
 }
 
-fn sum_tokens_by_layer(fragments: &[FragmentReceipt]) -> BTreeMap<ContextLayer, u32> {
+fn sum_tokens_by_layer(fragments: &[FragmentReceipt]) -> BTreeMap<ContextKind, u32> {
     let mut tokens_by_layer = BTreeMap::new();
     for fragment in fragments {
         if let Some(text) = fragment.text {

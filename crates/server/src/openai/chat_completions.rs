@@ -18,7 +18,7 @@ use super::conversation::{ClientConversation, ClientHistoryToolCall, ClientMessa
 use super::reply_stream::{ReplyToClient, ReplyUpdate, TurnReplyStream};
 use super::session_lookup::resolve_request;
 use super::transcript::{ExchangeUsage, ReplyKey};
-use super::{OpenAiJson, OpenAiRejection, SESSION_HEADER, SessionRequestHeaders, flow_for_model, to_openai_error};
+use super::{OpenAiJsonBody, OpenAiRejection, OpenAiSessionHeaders, SESSION_HEADER, flow_for_model, to_openai_error};
 use crate::app::AppState;
 use crate::caller::Caller;
 use crate::problem::HttpProblem;
@@ -165,11 +165,11 @@ pub(crate) async fn create_chat_completion(
     State(app): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
-    OpenAiJson(request): OpenAiJson<ChatCompletionRequest>,
+    OpenAiJsonBody(request): OpenAiJsonBody<ChatCompletionRequest>,
 ) -> Result<Response, OpenAiRejection> {
     let flow = flow_for_model(&app, &caller, &request.model)?;
     check_chat_request(&request)?;
-    let mut hints = SessionRequestHeaders::from_headers(&headers)?;
+    let mut hints = OpenAiSessionHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
     let options = RequestedToolsAndFormat {
         tools: request.tools,

@@ -104,9 +104,9 @@ impl ConversationHashes {
 
 /// Computes the body id of a text that is given in parts.
 #[derive(Debug, Default)]
-struct TextHasher(blake3::Hasher);
+struct BodyIdHasher(blake3::Hasher);
 
-impl TextHasher {
+impl BodyIdHasher {
     fn update(&mut self, part: &str) {
         self.0.update(part.as_bytes());
     }
@@ -124,7 +124,7 @@ fn hash_flattened(
     messages: &[(MessageAuthor, ClientMessageContent)],
     first_message: &ClientMessageContent,
 ) -> Vec<BodyId> {
-    let mut hasher = TextHasher::default();
+    let mut hasher = BodyIdHasher::default();
     if !instructions.is_empty() {
         hasher.update("system: ");
         hasher.update(instructions);

@@ -11,7 +11,7 @@ use segue_engine::{Error, SessionUpdate, Subscription, UserMessage};
 
 use super::conversation::{ClientHistoryToolCall, ClientMessageContent};
 use super::fingerprint::ConversationFingerprint;
-use super::session_lookup::{ResolvedClientMessage, ResolvedOpenAiRequest};
+use super::session_lookup::{ClientMessageAction, ResolvedOpenAiRequest};
 use super::transcript::{ExchangeTranscript, ExchangeUsage, ReplyKey, client_call_id};
 use crate::api::session_view::with_session_history;
 use crate::extract::CallerSessionRef;
@@ -68,15 +68,15 @@ impl TurnReplyStream {
     ) -> Result<Self, HttpProblem> {
         let ResolvedOpenAiRequest { session_ref, input, content_hash, prior_fingerprint } = request;
         let point = match input {
-            ResolvedClientMessage::Recorded(point) => point,
-            ResolvedClientMessage::Message { content, idempotency_key } => {
+            ClientMessageAction::Recorded(point) => point,
+            ClientMessageAction::Message { content, idempotency_key } => {
                 let _admitted = admit_turn(&session_ref).await?;
                 let ClientMessageContent { text, images, .. } = content;
                 let message = UserMessage { idempotency_key, images, options, ..UserMessage::from(text) };
                 let sent = session_ref.app.engine.send_message(&session_ref.session, message).await;
                 ReplyKey { message: sent.map_err(|error| session_ref.to_problem(error))?, first_run: None }
             }
-            ResolvedClientMessage::ToolResults(results) => give_results(&session_ref, results, options).await?,
+            ClientMessageAction::ToolResults(results) => give_results(&session_ref, results, options).await?,
         };
         let position = with_session_history(&session_ref, None, |history| {
             if point.first_run.is_none() {

@@ -17,7 +17,7 @@ use super::response_stream::ResponsesEndpointStream;
 use super::session_lookup::{ResolvedOpenAiRequest, give_results_or_fork, resolve_request};
 use super::transcript::{ExchangeTranscript, ReplyKey};
 use super::transcript_match::input_matches;
-use super::{OpenAiJson, OpenAiRejection, SessionRequestHeaders, flow_for_model};
+use super::{OpenAiJsonBody, OpenAiRejection, OpenAiSessionHeaders, flow_for_model};
 use crate::api::session_view::with_session_history;
 use crate::api::transfer::create_fork;
 use crate::app::AppState;
@@ -137,11 +137,11 @@ pub(crate) async fn create_response(
     State(app): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
-    OpenAiJson(request): OpenAiJson<CreateResponseRequest>,
+    OpenAiJsonBody(request): OpenAiJsonBody<CreateResponseRequest>,
 ) -> Result<Response, OpenAiRejection> {
     let flow = flow_for_model(&app, &caller, &request.model)?;
     check_response_request(&request)?;
-    let mut hints = SessionRequestHeaders::from_headers(&headers)?;
+    let mut hints = OpenAiSessionHeaders::from_headers(&headers)?;
     hints.session_name = hints.session_name.or_else(|| session_in_metadata(request.metadata.as_ref()));
     let options = RequestedToolsAndFormat {
         tools: request.tools,
@@ -247,7 +247,7 @@ async fn continue_from_response(
     caller: &Caller,
     previous: &str,
     conversation: &ClientConversation,
-    hints: &SessionRequestHeaders,
+    hints: &OpenAiSessionHeaders,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let (session_ref, point) = find_response(app, caller, previous).await?;
     let found = with_session_history(&session_ref, None, |history| {

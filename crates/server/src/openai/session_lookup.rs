@@ -10,7 +10,7 @@ use segue_core::turn_options::ClientToolResult;
 use segue_engine::{SessionOptions, SessionQuery};
 use serde_json::{Value, json};
 
-use super::SessionRequestHeaders;
+use super::OpenAiSessionHeaders;
 use super::client_options::flow_accepts_options;
 use super::conversation::{ClientConversation, ClientMessageContent, ConversationPrefix, trim_for_comparison};
 use super::fingerprint::ConversationFingerprint;
@@ -35,7 +35,7 @@ const INSTRUCTION_SETTING: &str = "instruction";
 #[derive(Debug)]
 pub(crate) struct ResolvedOpenAiRequest {
     pub session_ref: CallerSessionRef,
-    pub input: ResolvedClientMessage,
+    pub input: ClientMessageAction,
     /// The hash of the new message.
     pub content_hash: BodyId,
     /// The fingerprint of the conversation before this message; unknown for a session found by name.
@@ -44,7 +44,7 @@ pub(crate) struct ResolvedOpenAiRequest {
 
 /// What is to be done with the new message of a request.
 #[derive(Debug)]
-pub(crate) enum ResolvedClientMessage {
+pub(crate) enum ClientMessageAction {
     /// It is sent to the session.
     Message {
         content: ClientMessageContent,
@@ -67,8 +67,8 @@ impl ResolvedOpenAiRequest {
     ) -> Self {
         let content_hash = content.content_hash();
         let input = match recorded {
-            Some(message) => ResolvedClientMessage::Recorded(ReplyKey { message, first_run: None }),
-            None => ResolvedClientMessage::Message { content, idempotency_key },
+            Some(message) => ClientMessageAction::Recorded(ReplyKey { message, first_run: None }),
+            None => ClientMessageAction::Message { content, idempotency_key },
         };
         Self { session_ref, input, content_hash, prior_fingerprint: None }
     }
@@ -87,7 +87,7 @@ pub(crate) async fn resolve_request(
     caller: &Caller,
     flow: &FlowName,
     conversation: &ClientConversation,
-    hints: &SessionRequestHeaders,
+    hints: &OpenAiSessionHeaders,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let instruction = client_instruction_setting(app, flow, conversation);
     let separated = instruction.is_some().then(|| conversation.without_instructions());
@@ -165,7 +165,7 @@ async fn resolve_named_session(
     caller: &Caller,
     target: &RequestedFlow<'_>,
     conversation: &ClientConversation,
-    hints: &SessionRequestHeaders,
+    hints: &OpenAiSessionHeaders,
     name: &str,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let flow = target.name;
@@ -235,11 +235,11 @@ pub(crate) async fn resolve_results_in_session(
         if let (ExchangeInput::ToolResults(_), Some(point)) = (&exchange.input, exchange.point)
             && input_matches(&session_ref, &exchange.input, &content).await?
         {
-            let input = ResolvedClientMessage::Recorded(point);
+            let input = ClientMessageAction::Recorded(point);
             return Ok(ResolvedOpenAiRequest { session_ref, input, content_hash, prior_fingerprint: None });
         }
     }
-    let input = ResolvedClientMessage::ToolResults(to_client_results(&content)?);
+    let input = ClientMessageAction::ToolResults(to_client_results(&content)?);
     Ok(ResolvedOpenAiRequest { session_ref, input, content_hash, prior_fingerprint: None })
 }
 
@@ -287,7 +287,7 @@ async fn search_by_last_reply(
     caller: &Caller,
     target: &RequestedFlow<'_>,
     conversation: &ClientConversation,
-    hints: &SessionRequestHeaders,
+    hints: &OpenAiSessionHeaders,
 ) -> Result<Option<ResolvedOpenAiRequest>, HttpProblem> {
     let flow = target.name;
     let mut sessions = list_sessions_of_tool_calls(caller, conversation);
@@ -331,7 +331,7 @@ async fn find_retried_first_message(
     caller: &Caller,
     target: &RequestedFlow<'_>,
     conversation: &ClientConversation,
-    hints: &SessionRequestHeaders,
+    hints: &OpenAiSessionHeaders,
 ) -> Result<Option<ResolvedOpenAiRequest>, HttpProblem> {
     let flow = target.name;
     let content = conversation.flattened_message();
@@ -424,7 +424,7 @@ async fn match_session(
     flow: &FlowName,
     prefix: ConversationPrefix<'_>,
     conversation: &ClientConversation,
-    hints: &SessionRequestHeaders,
+    hints: &OpenAiSessionHeaders,
 ) -> Result<Option<ResolvedOpenAiRequest>, HttpProblem> {
     let CandidateSession { session_ref, exchanges } = candidate;
     let mut later = &exchanges[..];
@@ -464,7 +464,7 @@ pub(crate) async fn give_results_or_fork(
     end: Seq,
     later: &[ExchangeTranscript],
     content: ClientMessageContent,
-    hints: &SessionRequestHeaders,
+    hints: &OpenAiSessionHeaders,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let content_hash = content.content_hash();
     let resolved =
@@ -474,9 +474,9 @@ pub(crate) async fn give_results_or_fork(
         && (hints.is_retry || !session_ref.app.conversation_cache.was_delivered(&session_ref.session, point))
         && input_matches(&session_ref, &only.input, &content).await?
     {
-        return Ok(resolved(session_ref, ResolvedClientMessage::Recorded(point)));
+        return Ok(resolved(session_ref, ClientMessageAction::Recorded(point)));
     }
-    let input = ResolvedClientMessage::ToolResults(to_client_results(&content)?);
+    let input = ClientMessageAction::ToolResults(to_client_results(&content)?);
     let state = crate::api::session_view::read_session_state(&session_ref, None).await?.1;
     if later.is_empty() && state.session.runs_waiting_for_client().next().is_some() {
         return Ok(resolved(session_ref, input));
@@ -490,7 +490,7 @@ async fn continue_or_fork(
     (fingerprint, end): (ConversationFingerprint, Seq),
     later: &[ExchangeTranscript],
     content: ClientMessageContent,
-    hints: &SessionRequestHeaders,
+    hints: &OpenAiSessionHeaders,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let mut failed = 0;
     let mut needs_fork = false;

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use segue_core::ids::{SessionUid, UnixMillis};
 use segue_engine::{
-    RecordCondition, SessionCatalog, SessionChangeCursor, SessionQuery, SharedRecordWrite, SharedRecords, StoreError,
+    SessionCatalog, SessionChangeCursor, SessionQuery, SharedRecordWrite, SharedRecordWriteCondition, SharedRecords,
+    StoreError,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,7 @@ pub enum SharedStateCopyError {
     #[error("cannot copy what servers share besides sessions")]
     Access(#[from] StoreError),
     #[error("cannot read the files with the usage of keys")]
-    UsageFiles(#[source] std::io::Error),
+    KeyUsageFiles(#[source] std::io::Error),
     /// A record is not what it should be.
     #[error("the stored {0} are invalid; correct or delete them, then run the migration again")]
     InvalidRecord(&'static str, #[source] serde_json::Error),
@@ -193,7 +194,8 @@ impl SharedStateCopy<'_> {
         // Our own types can always be serialized.
         let bytes = serde_json::to_vec(queue).unwrap_or_default();
         let name = queue_record_name(&webhook.webhook);
-        let write = SharedRecordWrite { name, bytes, condition: RecordCondition::Always, expires_in_ms: None };
+        let write =
+            SharedRecordWrite { name, bytes, condition: SharedRecordWriteCondition::Always, expires_in_ms: None };
         records.write_record(write).await?;
         if SavedDeliveryQueue::load(records, webhook).await?.queue == *queue {
             return Ok(());
@@ -234,7 +236,7 @@ impl SharedStateCopy<'_> {
         }
         T::copied_ids(&mut copied).extend(items.iter().map(|item| item.id().to_owned()));
         let bytes = serde_json::to_vec(&copied).unwrap_or_default();
-        let condition = RecordCondition::Always;
+        let condition = SharedRecordWriteCondition::Always;
         let write = SharedRecordWrite { name: COPIED_RECORD.to_owned(), bytes, condition, expires_in_ms: None };
         records.write_record(write).await?;
         Ok(added.len())

@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use segue_engine::{
-    ConcurrencySlotLease, ConcurrencySlotRequest, RecordCondition, SharedRecordRead, SharedRecordVersion,
-    SharedRecordWrite, SharedRecordWriteOutcome, SharedRecords, StoreError,
+    ConcurrencySlotLease, ConcurrencySlotRequest, SharedRecordRead, SharedRecordVersion, SharedRecordWrite,
+    SharedRecordWriteCondition, SharedRecordWriteOutcome, SharedRecords, StoreError,
 };
 
 use crate::files::{create_private_folder, open_lock_file, replace_file};
@@ -49,9 +49,9 @@ impl FileSharedRecords {
         lock.lock()?;
         let current = self.read(&write.name)?.map(|bytes| content_version(&bytes));
         let is_allowed = match write.condition {
-            RecordCondition::Always => true,
-            RecordCondition::Missing => current.is_none(),
-            RecordCondition::Version(expected) => current == Some(expected),
+            SharedRecordWriteCondition::Always => true,
+            SharedRecordWriteCondition::Missing => current.is_none(),
+            SharedRecordWriteCondition::Version(expected) => current == Some(expected),
         };
         if !is_allowed {
             return Ok(SharedRecordWriteOutcome::Conflict);
@@ -131,7 +131,7 @@ fn content_version(bytes: &[u8]) -> SharedRecordVersion {
 mod tests {
     use super::*;
 
-    fn write(bytes: &[u8], condition: RecordCondition) -> SharedRecordWrite {
+    fn write(bytes: &[u8], condition: SharedRecordWriteCondition) -> SharedRecordWrite {
         SharedRecordWrite { name: "keys".to_owned(), bytes: bytes.to_vec(), condition, expires_in_ms: None }
     }
 
@@ -141,11 +141,11 @@ mod tests {
         let (one, other) =
             (FileSharedRecords::from_folder(folder.path()), FileSharedRecords::from_folder(folder.path()));
         assert_eq!(one.read_record("keys", None).await, Ok(SharedRecordRead::Missing));
-        let first = one.write_record(write(b"1", RecordCondition::Missing)).await.expect("written");
+        let first = one.write_record(write(b"1", SharedRecordWriteCondition::Missing)).await.expect("written");
         let SharedRecordWriteOutcome::Written(version) = first else { panic!("it was missing") };
         assert_eq!(other.read_record("keys", Some(version)).await, Ok(SharedRecordRead::Unchanged));
-        other.write_record(write(b"2", RecordCondition::Version(version))).await.expect("written");
-        let late = one.write_record(write(b"3", RecordCondition::Version(version))).await;
+        other.write_record(write(b"2", SharedRecordWriteCondition::Version(version))).await.expect("written");
+        let late = one.write_record(write(b"3", SharedRecordWriteCondition::Version(version))).await;
         assert_eq!(late, Ok(SharedRecordWriteOutcome::Conflict));
         assert_eq!(std::fs::read(folder.path().join("keys.json")).expect("there"), b"2");
         one.delete_record("keys").await.expect("deleted");

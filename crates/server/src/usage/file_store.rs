@@ -21,17 +21,17 @@ const USAGE_FOLDER: &str = "usage";
 
 /// Stores the usage of keys in files.
 #[derive(Debug, Clone)]
-pub(crate) struct FileKeyUsageStore(Arc<UsageFiles>);
+pub(crate) struct FileKeyUsageStore(Arc<KeyUsageFiles>);
 
 #[derive(Debug)]
-struct UsageFiles {
+struct KeyUsageFiles {
     folder: PathBuf,
-    folded: Mutex<AccumulatedUsage>,
+    folded: Mutex<KeyUsageReadFromFiles>,
 }
 
 /// What the files contain, as far as they were read.
 #[derive(Debug, Default)]
-struct AccumulatedUsage {
+struct KeyUsageReadFromFiles {
     /// How far each file was read.
     offsets: BTreeMap<UtcDay, u64>,
     accounts: HashMap<(UtcDay, String), KeyUsage>,
@@ -44,7 +44,7 @@ struct AccumulatedUsage {
 struct RecordedSessionUsage {
     /// The key that paid for the last change.
     key: String,
-    total: RecordedUsageTotals,
+    total: SessionUsageTotals,
 }
 
 /// Everything that the files contain. Sessions are hashes.
@@ -67,21 +67,21 @@ struct Dated<T> {
 /// A line of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum UsageLine {
+enum KeyUsageFileLine {
     Payer { session: String, key: Option<String> },
-    Usage { session: String, key: String, added: RecordedUsageTotals, total: RecordedUsageTotals },
+    Usage { session: String, key: String, added: SessionUsageTotals, total: SessionUsageTotals },
 }
 
 /// The part of a ledger's totals that counts.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-struct RecordedUsageTotals {
+struct SessionUsageTotals {
     cost_microusd: u64,
     input_tokens: u64,
     output_tokens: u64,
     unpriced_answers: u64,
 }
 
-impl RecordedUsageTotals {
+impl SessionUsageTotals {
     fn from_ledger(totals: &UsageTotals) -> Self {
         Self {
             cost_microusd: totals.cost_microusd,
@@ -114,7 +114,7 @@ impl FileKeyUsageStore {
     /// Creates a store in a data folder. Nothing is read or written yet.
     #[must_use]
     pub(crate) fn from_folder(folder: &Path) -> Self {
-        Self(Arc::new(UsageFiles { folder: folder.join(USAGE_FOLDER), folded: Mutex::default() }))
+        Self(Arc::new(KeyUsageFiles { folder: folder.join(USAGE_FOLDER), folded: Mutex::default() }))
     }
 
     /// Reads everything that still counts.
@@ -123,19 +123,19 @@ impl FileKeyUsageStore {
     }
 }
 
-impl UsageFiles {
+impl KeyUsageFiles {
     /// Reads what was appended since the last time, and passes everything to `work`.
     fn with_current_usage<T>(
         &self,
         today: UtcDay,
-        work: impl FnOnce(&mut AccumulatedUsage) -> io::Result<T>,
+        work: impl FnOnce(&mut KeyUsageReadFromFiles) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut folded = self.folded.lock().unwrap_or_else(PoisonError::into_inner);
         self.read_appended_lines(today, &mut folded)?;
         work(&mut folded)
     }
 
-    fn read_appended_lines(&self, today: UtcDay, folded: &mut AccumulatedUsage) -> io::Result<()> {
+    fn read_appended_lines(&self, today: UtcDay, folded: &mut KeyUsageReadFromFiles) -> io::Result<()> {
         // Only the files of today and yesterday can still grow.
         let days_back = if folded.offsets.is_empty() { USAGE_DAYS_KEPT } else { 2 };
         if !folded.offsets.contains_key(&today) {
@@ -163,7 +163,7 @@ impl UsageFiles {
     }
 
     /// Forgets days that no longer count, and deletes their files.
-    fn drop_old_days(&self, today: UtcDay, folded: &mut AccumulatedUsage) {
+    fn drop_old_days(&self, today: UtcDay, folded: &mut KeyUsageReadFromFiles) {
         let first_kept = UtcDay(today.0.saturating_sub(USAGE_DAYS_KEPT.saturating_sub(1)));
         folded.offsets.retain(|day, _| *day >= first_kept);
         folded.accounts.retain(|(day, _), _| *day >= first_kept);
@@ -178,7 +178,7 @@ impl UsageFiles {
         }
     }
 
-    fn append_line(&self, day: UtcDay, line: &UsageLine) -> io::Result<File> {
+    fn append_line(&self, day: UtcDay, line: &KeyUsageFileLine) -> io::Result<File> {
         create_private_folder(&self.folder)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
@@ -201,13 +201,13 @@ impl UsageFiles {
     }
 }
 
-impl AccumulatedUsage {
-    fn apply_line(&mut self, day: UtcDay, line: UsageLine) {
+impl KeyUsageReadFromFiles {
+    fn apply_line(&mut self, day: UtcDay, line: KeyUsageFileLine) {
         match line {
-            UsageLine::Payer { session, key } => {
+            KeyUsageFileLine::Payer { session, key } => {
                 self.payers.insert(session, Dated { day, value: key });
             }
-            UsageLine::Usage { session, key, added, total } => {
+            KeyUsageFileLine::Usage { session, key, added, total } => {
                 let account = self.accounts.entry((day, key.clone())).or_default();
                 account.cost_microusd = account.cost_microusd.saturating_add(added.cost_microusd);
                 account.input_tokens = account.input_tokens.saturating_add(added.input_tokens);
@@ -251,7 +251,7 @@ impl KeyUsageStore for FileKeyUsageStore {
             return Ok(());
         }
         let written = tokio::task::spawn_blocking(move || {
-            files.append_line(today, &UsageLine::Payer { session, key })?.sync_data()
+            files.append_line(today, &KeyUsageFileLine::Payer { session, key })?.sync_data()
         });
         written.await.map_err(io::Error::other)?
     }
@@ -265,7 +265,7 @@ impl KeyUsageStore for FileKeyUsageStore {
         let today = UtcDay::from_time(now);
         let session = hash_session(change);
         let (before, total) =
-            (RecordedUsageTotals::from_ledger(&change.before), RecordedUsageTotals::from_ledger(&change.after));
+            (SessionUsageTotals::from_ledger(&change.before), SessionUsageTotals::from_ledger(&change.after));
         self.0.with_current_usage(today, |folded| {
             // A process that died may have committed an answer without recording it here.
             let start = folded.recorded.get(&session).map_or(before, |recorded| recorded.value.total);
@@ -273,7 +273,7 @@ impl KeyUsageStore for FileKeyUsageStore {
             if added.is_zero() {
                 return Ok(());
             }
-            self.0.append_line(today, &UsageLine::Usage { session, key: key.to_owned(), added, total }).map(drop)
+            self.0.append_line(today, &KeyUsageFileLine::Usage { session, key: key.to_owned(), added, total }).map(drop)
         })
     }
 

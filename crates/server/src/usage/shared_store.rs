@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use segue_core::ids::{SessionId, UnixMillis};
 use segue_core::ledger::UsageTotals;
 use segue_engine::{
-    ConcurrencySlotLease, ConcurrencySlotRequest, RecordCondition, SessionUsageChange, SharedMeters, SharedRecordWrite,
-    SharedRecords, UsageAccountUpdate, UsageAmounts, root_session_name,
+    ConcurrencySlotLease, ConcurrencySlotRequest, SessionUsageChange, SharedMeters, SharedRecordWrite,
+    SharedRecordWriteCondition, SharedRecords, UsageAccountUpdate, UsageAmounts, root_session_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +96,7 @@ impl KeyUsageStore for SharedKeyUsageStore {
         let write = SharedRecordWrite {
             name,
             bytes: serde_json::to_vec(&payer)?,
-            condition: RecordCondition::Always,
+            condition: SharedRecordWriteCondition::Always,
             expires_in_ms: Some(USAGE_DAYS_KEPT * MS_PER_DAY),
         };
         self.records.write_record(write).await.map(drop).map_err(io::Error::other)

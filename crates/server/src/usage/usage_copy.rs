@@ -2,7 +2,9 @@
 //! adds nothing.
 
 use segue_core::ids::UnixMillis;
-use segue_engine::{RecordCondition, SharedMeters, SharedRecordWrite, SharedRecords, UsageAccountUpdate, UsageAmounts};
+use segue_engine::{
+    SharedMeters, SharedRecordWrite, SharedRecordWriteCondition, SharedRecords, UsageAccountUpdate, UsageAmounts,
+};
 
 use super::file_store::{FileKeyUsageStore, StoredKeyUsage};
 use super::shared_store::{PayerRecord, payer_record_name, usage_account_name};
@@ -21,7 +23,7 @@ pub(crate) async fn copy_usage(
 ) -> Result<usize, SharedStateCopyError> {
     let Some(meters) = target.meters.as_deref() else { return Ok(0) };
     let StoredKeyUsage { accounts, payers, totals } =
-        files.read_everything(now).map_err(SharedStateCopyError::UsageFiles)?;
+        files.read_everything(now).map_err(SharedStateCopyError::KeyUsageFiles)?;
     for (day, key, used) in &accounts {
         copy_account(meters, *day, key, *used).await?;
     }
@@ -66,7 +68,7 @@ async fn copy_payer(
         name: payer_record_name(session_hash),
         // Our own types can always be serialized.
         bytes: serde_json::to_vec(&payer).unwrap_or_default(),
-        condition: RecordCondition::Missing,
+        condition: SharedRecordWriteCondition::Missing,
         expires_in_ms: Some(USAGE_DAYS_KEPT * MS_PER_DAY),
     };
     // After a conflict the database knows it.

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 use segue_engine::{
-    PendingWorkStatus, RecordCondition, SessionChangeCursor, SharedRecordVersion, SharedRecordWrite,
-    SharedRecordWriteOutcome, SharedRecords, StoreError, StoredSessionChange, StoredSessionEntry,
+    PendingWorkStatus, SessionChangeCursor, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition,
+    SharedRecordWriteOutcome, SharedRecords, StoreError, StoredSessionChange, StoredSessionListEntry,
 };
 use serde::{Deserialize, Serialize};
 
@@ -112,7 +112,7 @@ impl SavedDeliveryQueue {
         records: &dyn SharedRecords,
         webhook: &str,
     ) -> Result<DeliveryQueueSaveOutcome, StoreError> {
-        let condition = self.version.map_or(RecordCondition::Missing, RecordCondition::Version);
+        let condition = self.version.map_or(SharedRecordWriteCondition::Missing, SharedRecordWriteCondition::Version);
         // Our own types can always be serialized.
         let bytes = serde_json::to_vec(&self.queue).unwrap_or_default();
         let write = SharedRecordWrite { name: queue_record_name(webhook), bytes, condition, expires_in_ms: None };
@@ -150,7 +150,7 @@ impl WebhookDeliveryQueue {
         }
     }
 
-    fn update_session(&mut self, webhook: &Webhook, entry: StoredSessionEntry) {
+    fn update_session(&mut self, webhook: &Webhook, entry: StoredSessionListEntry) {
         let is_active = entry.summary.pending_work == PendingWorkStatus::Now;
         if let Some(known) = self.sessions.get_mut(&entry.uid) {
             (known.head, known.is_active, known.session) = (known.head.max(entry.head), is_active, entry.session);
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    fn entry(session: &str, uid: u64, updated_at: u64) -> StoredSessionEntry {
+    fn entry(session: &str, uid: u64, updated_at: u64) -> StoredSessionListEntry {
         let summary = SessionSummary {
             flow: "chat".into(),
             title: String::new(),
@@ -226,7 +226,7 @@ mod tests {
             updated_at: UnixMillis(updated_at),
             pending_work: PendingWorkStatus::None,
         };
-        StoredSessionEntry {
+        StoredSessionListEntry {
             session: session.into(),
             uid: SessionUid(uid),
             parent: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use reqwest::Method;
-use segue_server::{ApiKeyStore, ApiKeyToCreate, Error, HttpServer, ServerOptions};
+use segue_server::{ApiKeyStore, ApiKeyToCreate, BoundHttpServer, Error, ServerOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -44,7 +44,7 @@ async fn remote_address_requires_a_key() {
     let (server, folder) = test_server().await;
     let mut options = ServerOptions::new(segue_server::CrossServerSharedState::from_folder(folder.path()));
     options.address = "0.0.0.0:0".parse().expect("an address");
-    let refused = HttpServer::bind(server.engine.clone(), options.clone()).await.expect_err("it must not listen");
+    let refused = BoundHttpServer::bind(server.engine.clone(), options.clone()).await.expect_err("it must not listen");
     assert!(matches!(refused, Error::KeyRequired(_)));
     assert!(refused.to_string().contains("segue keys add"), "{refused}");
     let key = key(&folder, None, None).await;

@@ -7,7 +7,7 @@ use segue_core::event::Event;
 use segue_core::ids::{Seq, SessionId, TurnId};
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionUpdate, UserMessage};
 use segue_models::{
-    LanguageModel, ModelDescription, ModelKind, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunk,
+    LanguageModel, ModelBackendKind, ModelDescription, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunk,
     ReplyChunkStream, ReplyFinish,
 };
 use segue_store::memory::{InMemoryStore, MemoryDisk};
@@ -43,7 +43,7 @@ impl LanguageModel for GatedModel {
     }
 
     fn describe(&self) -> ModelDescription {
-        ModelDescription { kind: ModelKind::Scripted, label: "held".to_owned(), window_tokens: 100_000 }
+        ModelDescription { kind: ModelBackendKind::Scripted, label: "held".to_owned(), window_tokens: 100_000 }
     }
 }
 

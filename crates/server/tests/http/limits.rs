@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reqwest::Method;
-use segue_store::memory::AppendFault;
+use segue_store::memory::InjectedAppendFault;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -128,7 +128,7 @@ async fn silent_connections_do_not_keep_others_out() {
 #[tokio::test]
 async fn server_is_not_ready_if_the_store_cannot_be_written() {
     let server = TestServer::new().await;
-    server.disk.inject_fault(AppendFault::DiskFull);
+    server.disk.inject_fault(InjectedAppendFault::DiskFull);
     let refused = server.get("/ready").await;
     assert_eq!(refused.headers["retry-after"], "1");
     assert_eq!(refused.problem_code(503), "not-ready");
@@ -139,7 +139,7 @@ async fn server_is_not_ready_if_the_store_cannot_be_written() {
 async fn readiness_is_probed_at_most_once_per_second() {
     let server = TestServer::new().await;
     assert_eq!(server.get("/ready").await.status, 200);
-    server.disk.inject_fault(AppendFault::DiskFull);
+    server.disk.inject_fault(InjectedAppendFault::DiskFull);
     assert_eq!(server.get("/ready").await.status, 200);
     let opened = server.post("/v1/sessions", json!({"session": "fox", "flow": "chat"})).await;
     assert_eq!(opened.problem_code(507), "disk-full", "the second check did not write");

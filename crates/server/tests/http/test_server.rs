@@ -6,7 +6,7 @@ use std::sync::Arc;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use segue_engine::{Engine, EngineConfig, ModelAssignment};
 use segue_models::{ModelRegistry, RehearsalModel, ScriptedModel};
-use segue_server::{CrossServerSharedState, HttpServer, ServerOptions};
+use segue_server::{BoundHttpServer, CrossServerSharedState, ServerOptions};
 use segue_store::Store;
 use segue_store::memory::{InMemoryStore, MemoryDisk};
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ impl TestServer {
         let mut options = ServerOptions::new(CrossServerSharedState::from_folder(folder.path()));
         options.address.set_port(0);
         change(&mut options);
-        let server = HttpServer::bind(engine.clone(), options).await.expect("it listens");
+        let server = BoundHttpServer::bind(engine.clone(), options).await.expect("it listens");
         let url = format!("http://127.0.0.1:{}", server.local_address().port());
         let (stop, stopped) = oneshot::channel::<()>();
         let done = tokio::spawn(server.run(async move {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::StoreFixture;
 use crate::{
-    ConcurrencySlotRequest, RateLimitTokenRequest, RecordCondition, SharedRecordRead, SharedRecordVersion,
-    SharedRecordWrite, SharedRecordWriteOutcome, SharedState, UsageAccountUpdate, UsageAmounts,
+    ConcurrencySlotRequest, RateLimitTokenRequest, SharedRecordRead, SharedRecordVersion, SharedRecordWrite,
+    SharedRecordWriteCondition, SharedRecordWriteOutcome, SharedState, UsageAccountUpdate, UsageAmounts,
 };
 
 /// A fixture whose stores share more than sessions.
@@ -14,7 +14,7 @@ pub trait SharedStateFixture: StoreFixture {
     fn open_shared_state(&self) -> Arc<dyn SharedState>;
 }
 
-fn sample_record_write(name: &str, bytes: &[u8], condition: RecordCondition) -> SharedRecordWrite {
+fn sample_record_write(name: &str, bytes: &[u8], condition: SharedRecordWriteCondition) -> SharedRecordWrite {
     SharedRecordWrite { name: name.to_owned(), bytes: bytes.to_vec(), condition, expires_in_ms: None }
 }
 
@@ -47,17 +47,20 @@ fn sample_usage_update(source: &str, before: u64, total: u64) -> UsageAccountUpd
 pub async fn a_record_is_read_by_every_process(fixture: &impl SharedStateFixture) {
     let (one, other) = (fixture.open_shared_state(), fixture.open_shared_state());
     assert_eq!(other.read_record("keys", None).await, Ok(SharedRecordRead::Missing));
-    let first = write_and_get_version(&one, sample_record_write("keys", b"one", RecordCondition::Missing)).await;
+    let first =
+        write_and_get_version(&one, sample_record_write("keys", b"one", SharedRecordWriteCondition::Missing)).await;
     let found = SharedRecordRead::Found { version: first, bytes: b"one".to_vec() };
     assert_eq!(other.read_record("keys", None).await, Ok(found));
     assert_eq!(other.read_record("keys", Some(first)).await, Ok(SharedRecordRead::Unchanged));
-    let second = write_and_get_version(&other, sample_record_write("keys", b"", RecordCondition::Always)).await;
+    let second =
+        write_and_get_version(&other, sample_record_write("keys", b"", SharedRecordWriteCondition::Always)).await;
     let found = SharedRecordRead::Found { version: second, bytes: Vec::new() };
     assert_eq!(one.read_record("keys", Some(first)).await, Ok(found));
     one.delete_record("keys").await.expect("deleted");
     one.delete_record("keys").await.expect("deleting a missing record is no error");
     assert_eq!(other.read_record("keys", Some(second)).await, Ok(SharedRecordRead::Missing));
-    let third = write_and_get_version(&one, sample_record_write("keys", b"one", RecordCondition::Missing)).await;
+    let third =
+        write_and_get_version(&one, sample_record_write("keys", b"one", SharedRecordWriteCondition::Missing)).await;
     assert!(third != first && third != second, "a version is never used again");
 }
 
@@ -65,9 +68,10 @@ pub async fn of_concurrent_writes_of_one_version_only_one_succeeds(fixture: &imp
     let (one, other) = (fixture.open_shared_state(), fixture.open_shared_state());
     for condition in [None, Some(())] {
         let condition = match condition {
-            None => RecordCondition::Missing,
-            Some(()) => RecordCondition::Version(
-                write_and_get_version(&one, sample_record_write("keys", b"0", RecordCondition::Always)).await,
+            None => SharedRecordWriteCondition::Missing,
+            Some(()) => SharedRecordWriteCondition::Version(
+                write_and_get_version(&one, sample_record_write("keys", b"0", SharedRecordWriteCondition::Always))
+                    .await,
             ),
         };
         let (a, b) = tokio::join!(
@@ -77,9 +81,9 @@ pub async fn of_concurrent_writes_of_one_version_only_one_succeeds(fixture: &imp
         let conflicts = [a, b].into_iter().filter(|result| *result == Ok(SharedRecordWriteOutcome::Conflict)).count();
         assert_eq!(conflicts, 1, "{condition:?}");
     }
-    let stale = sample_record_write("keys", b"c", RecordCondition::Version(SharedRecordVersion(0)));
+    let stale = sample_record_write("keys", b"c", SharedRecordWriteCondition::Version(SharedRecordVersion(0)));
     assert_eq!(one.write_record(stale).await, Ok(SharedRecordWriteOutcome::Conflict));
-    let missing = sample_record_write("other", b"c", RecordCondition::Version(SharedRecordVersion(0)));
+    let missing = sample_record_write("other", b"c", SharedRecordWriteCondition::Version(SharedRecordVersion(0)));
     assert_eq!(one.write_record(missing).await, Ok(SharedRecordWriteOutcome::Conflict));
 }
 
@@ -87,15 +91,16 @@ pub async fn an_expired_record_is_missing(fixture: &impl SharedStateFixture) {
     let store = fixture.open_shared_state();
     let expiring = SharedRecordWrite {
         expires_in_ms: Some(10_000),
-        ..sample_record_write("payer", b"k1", RecordCondition::Always)
+        ..sample_record_write("payer", b"k1", SharedRecordWriteCondition::Always)
     };
     let version = write_and_get_version(&store, expiring.clone()).await;
     assert_ne!(store.read_record("payer", None).await, Ok(SharedRecordRead::Missing));
     fixture.clock().advance_ms(10_001);
     assert_eq!(store.read_record("payer", Some(version)).await, Ok(SharedRecordRead::Missing));
-    let stale = sample_record_write("payer", b"k2", RecordCondition::Version(version));
+    let stale = sample_record_write("payer", b"k2", SharedRecordWriteCondition::Version(version));
     assert_eq!(store.write_record(stale).await, Ok(SharedRecordWriteOutcome::Conflict));
-    write_and_get_version(&store, SharedRecordWrite { condition: RecordCondition::Missing, ..expiring }).await;
+    write_and_get_version(&store, SharedRecordWrite { condition: SharedRecordWriteCondition::Missing, ..expiring })
+        .await;
 }
 
 pub async fn a_slot_has_one_holder_until_it_is_released_or_expires(fixture: &impl SharedStateFixture) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 
-use super::{AppendFault, shared_tables::SharedRecordAndMeterTables};
+use super::{InjectedAppendFault, shared_tables::MemorySharedState};
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::clock::StoreClock;
 use crate::commit::CommitBody;
@@ -17,7 +17,7 @@ use crate::{
     Error, ForkSpec, InboxEmptiness, InboxEntry, JournalCommit, JournalRecord, Lease, LeaseRenewalResult, LostLease,
     NewSubmission, OutgoingSubmission, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus,
     SessionChangeCursor, SessionChangePage, SessionListCursor, SessionListPage, SessionNameAndUid, SessionQuery,
-    SessionSummary, SessionWithPendingWork, Snapshot, SpawnedSession, StoredSessionChange, StoredSessionEntry,
+    SessionSummary, SessionWithPendingWork, Snapshot, SpawnedSession, StoredSessionChange, StoredSessionListEntry,
     SubmissionStatus, TakeoverPolicy,
 };
 
@@ -25,12 +25,12 @@ use crate::{
 pub(super) struct MemoryDiskState {
     pub(super) sessions: BTreeMap<SessionId, MemorySession>,
     pub(super) bodies: BTreeMap<BodyId, Arc<str>>,
-    pub(super) faults: VecDeque<AppendFault>,
+    pub(super) faults: VecDeque<InjectedAppendFault>,
     pub(super) live_nodes: BTreeSet<u64>,
     pub(super) last_node: u64,
     pub(super) clock: StoreClock,
     pub(super) lease_ms: Option<u64>,
-    pub(super) shared: SharedRecordAndMeterTables,
+    pub(super) shared: MemorySharedState,
     last_epoch: u64,
     last_change: u64,
     /// The newest deletions, for the change feed.
@@ -97,8 +97,8 @@ impl MemorySession {
         self.summary.as_ref().filter(|_| !self.is_being_deleted)
     }
 
-    fn list_entry(&self, session: &SessionId, excerpt: Option<String>) -> Option<StoredSessionEntry> {
-        Some(StoredSessionEntry {
+    fn list_entry(&self, session: &SessionId, excerpt: Option<String>) -> Option<StoredSessionListEntry> {
+        Some(StoredSessionListEntry {
             session: session.clone(),
             uid: self.uid,
             parent: self.parent,
@@ -131,7 +131,7 @@ impl MemoryDiskState {
             last_node: 0,
             clock,
             lease_ms: None,
-            shared: SharedRecordAndMeterTables::default(),
+            shared: MemorySharedState::default(),
             last_epoch: 0,
             last_change: 0,
             deletions: VecDeque::new(),

@@ -7,13 +7,13 @@ use async_trait::async_trait;
 use super::InMemoryStore;
 use crate::limits::BUCKET_FILL_MS;
 use crate::{
-    ConcurrencySlotLease, ConcurrencySlotRequest, Error, RateLimitTokenGrant, RateLimitTokenRequest, RecordCondition,
-    SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteOutcome, SharedRecords,
-    UsageAccountUpdate, UsageAmounts,
+    ConcurrencySlotLease, ConcurrencySlotRequest, Error, RateLimitTokenGrant, RateLimitTokenRequest, SharedMeters,
+    SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition, SharedRecordWriteOutcome,
+    SharedRecords, UsageAccountUpdate, UsageAmounts,
 };
 
 #[derive(Debug, Default)]
-pub(super) struct SharedRecordAndMeterTables {
+pub(super) struct MemorySharedState {
     last_version: u64,
     records: BTreeMap<String, MemorySharedRecord>,
     /// The holders of each group, and until when they hold their slots.
@@ -36,7 +36,7 @@ struct MemoryTokenBucket {
     filled_at: u64,
 }
 
-impl SharedRecordAndMeterTables {
+impl MemorySharedState {
     fn read_record(&self, name: &str, now: u64) -> Option<&MemorySharedRecord> {
         self.records.get(name).filter(|record| record.expires_at.is_none_or(|at| at > now))
     }
@@ -44,9 +44,9 @@ impl SharedRecordAndMeterTables {
     fn write_record(&mut self, write: SharedRecordWrite, now: u64) -> SharedRecordWriteOutcome {
         let current = self.read_record(&write.name, now).map(|record| SharedRecordVersion(record.version));
         let is_allowed = match write.condition {
-            RecordCondition::Always => true,
-            RecordCondition::Missing => current.is_none(),
-            RecordCondition::Version(expected) => current == Some(expected),
+            SharedRecordWriteCondition::Always => true,
+            SharedRecordWriteCondition::Missing => current.is_none(),
+            SharedRecordWriteCondition::Version(expected) => current == Some(expected),
         };
         if !is_allowed {
             return SharedRecordWriteOutcome::Conflict;

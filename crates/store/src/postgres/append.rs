@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 use super::PostgresStoreInner;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, from_bigint, now_ms, query, to_bigint};
-use super::session_row::SummaryColumns;
+use super::session_row::SessionSummaryColumns;
 use crate::{CommitBody, Error, JournalCommit, JournalRecord, encoding};
 
 /// A commit without deliveries to other sessions, encoded in the caller's thread.
@@ -21,7 +21,7 @@ pub(super) struct PostgresCommit {
     expected_head: Seq,
     pub(super) head: Seq,
     journal: EncodedRecordsAndBodies,
-    summary: Option<SummaryColumns>,
+    summary: Option<SessionSummaryColumns>,
     drained: Vec<(SubmissionId, Vec<u8>)>,
     shows_progress: bool,
 }
@@ -44,7 +44,7 @@ struct EncodedBody {
 }
 
 /// What became of a commit.
-pub(super) struct AppendedCommit {
+pub(super) struct SessionAfterAppend {
     pub(super) uid: i64,
     pub(super) is_being_deleted: bool,
 }
@@ -64,7 +64,7 @@ impl PostgresCommit {
             expected_head: commit.expected_head,
             head: commit.new_head(),
             journal: EncodedRecordsAndBodies::new(&commit.records, &commit.bodies),
-            summary: commit.summary.as_ref().map(|summary| SummaryColumns::new(session, summary)),
+            summary: commit.summary.as_ref().map(|summary| SessionSummaryColumns::new(session, summary)),
             drained: drained
                 .map(|entry| (entry.id, encoding::seal_outcome(session, entry.id, &entry.outcome)))
                 .collect(),
@@ -245,7 +245,7 @@ pub(super) async fn append_commits(
     db: &PostgresStoreInner,
     client: &impl GenericClient,
     commits: &[&PostgresCommit],
-) -> Result<Vec<Result<AppendedCommit, Error>>, PostgresError> {
+) -> Result<Vec<Result<SessionAfterAppend, Error>>, PostgresError> {
     let names: Vec<&str> = commits.iter().map(|commit| commit.session.as_str()).collect();
     let epochs: Vec<i64> = commits.iter().map(|commit| to_bigint(commit.epoch.0)).collect();
     let expected: Vec<i64> = commits.iter().map(|commit| to_bigint(commit.expected_head.0)).collect();
@@ -279,7 +279,7 @@ pub(super) async fn append_commits(
         let missing: Vec<i64> = row.get::<_, Option<Vec<i64>>>(5).unwrap_or_default();
         let missing = commit.drained.iter().find(|(submission, _)| missing.contains(&submission.0.cast_signed()));
         match (row.get::<_, bool>(4), missing) {
-            (true, _) => Ok(AppendedCommit { uid, is_being_deleted: row.get(3) }),
+            (true, _) => Ok(SessionAfterAppend { uid, is_being_deleted: row.get(3) }),
             (false, _) if current != commit.epoch => {
                 tracing::warn!(%session, epoch = commit.epoch.0, current_epoch = current.0, "write fenced: the lease is lost");
                 Err(Error::Fenced { session, epoch: commit.epoch, current })

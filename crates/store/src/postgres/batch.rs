@@ -8,20 +8,20 @@ use segue_core::ids::{Seq, SessionId};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::PostgresStoreInner;
-use super::append::{AppendedCommit, PostgresCommit, append_commits};
+use super::append::{PostgresCommit, SessionAfterAppend, append_commits};
 use super::postgres_error::PostgresError;
 use crate::Error;
 use crate::limits::{CONCURRENT_GROUPS_MAX, CONFLICT_ATTEMPTS_MAX, GROUP_COMMIT_BYTES_MAX, GROUP_COMMIT_JOBS_MAX};
 
 /// A commit that waits for the writer.
 #[derive(Debug)]
-pub(super) struct AppendJob {
+pub(super) struct PostgresAppendJob {
     pub(super) commit: PostgresCommit,
     pub(super) reply: oneshot::Sender<Result<Seq, Error>>,
 }
 
 /// Writes commits until the store is closed. Returns when all are written.
-pub(super) async fn run_writer(db: Arc<PostgresStoreInner>, mut jobs: mpsc::Receiver<AppendJob>) {
+pub(super) async fn run_writer(db: Arc<PostgresStoreInner>, mut jobs: mpsc::Receiver<PostgresAppendJob>) {
     let permits = Arc::new(Semaphore::new(CONCURRENT_GROUPS_MAX));
     let mut waiting = VecDeque::new();
     loop {
@@ -45,7 +45,7 @@ pub(super) async fn run_writer(db: Arc<PostgresStoreInner>, mut jobs: mpsc::Rece
 }
 
 /// Takes the oldest commits, at most one per session: a later one follows the head that the earlier one sets.
-fn take_group(waiting: &mut VecDeque<AppendJob>) -> Vec<AppendJob> {
+fn take_group(waiting: &mut VecDeque<PostgresAppendJob>) -> Vec<PostgresAppendJob> {
     let (mut group, mut left) = (Vec::new(), VecDeque::new());
     let mut sessions: BTreeSet<SessionId> = BTreeSet::new();
     let mut bytes = 0;
@@ -62,7 +62,7 @@ fn take_group(waiting: &mut VecDeque<AppendJob>) -> Vec<AppendJob> {
     group
 }
 
-async fn write_group(db: &PostgresStoreInner, group: Vec<AppendJob>) {
+async fn write_group(db: &PostgresStoreInner, group: Vec<PostgresAppendJob>) {
     let started = Instant::now();
     let commits: Vec<&PostgresCommit> = group.iter().map(|job| &job.commit).collect();
     let results = match append_with_retry(db, &commits).await {
@@ -93,7 +93,7 @@ async fn write_group(db: &PostgresStoreInner, group: Vec<AppendJob>) {
 async fn append_with_retry(
     db: &PostgresStoreInner,
     commits: &[&PostgresCommit],
-) -> Result<Vec<Result<AppendedCommit, Error>>, PostgresError> {
+) -> Result<Vec<Result<SessionAfterAppend, Error>>, PostgresError> {
     let mut attempt = 1;
     loop {
         let client = db.writer_pool.get().await?;

@@ -14,7 +14,7 @@ use crate::limits::{LIST_SCAN_ROWS_MAX, TAKEOVERS_WITHOUT_PROGRESS_MAX};
 use crate::search::PreparedSearchTerm;
 use crate::{
     PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionListCursor, SessionListPage,
-    SessionNameAndUid, SessionQuery, SessionWithPendingWork, StoredSessionEntry, encoding,
+    SessionNameAndUid, SessionQuery, SessionWithPendingWork, StoredSessionListEntry, encoding,
 };
 
 /// The columns that [`read_list_row`] reads.
@@ -24,7 +24,7 @@ pub(super) const LIST_COLUMNS: &str = "uid, name, parent, head, takeovers, summa
 pub(super) struct PostgresSessionListRow {
     uid: i64,
     at: SessionListCursor,
-    pub(super) entry: Option<StoredSessionEntry>,
+    pub(super) entry: Option<StoredSessionListEntry>,
 }
 
 pub(super) async fn list_sessions(
@@ -43,7 +43,7 @@ pub(super) async fn list_sessions(
             let found = match (&term, matching) {
                 (Some(term), Some(entry)) => find_session_excerpt(&client, row.uid, &entry.summary.title, term)
                     .await?
-                    .map(|excerpt| StoredSessionEntry { excerpt: Some(excerpt), ..entry }),
+                    .map(|excerpt| StoredSessionListEntry { excerpt: Some(excerpt), ..entry }),
                 (_, entry) => entry,
             };
             if page.scan_next(&row.at, found) == SessionScanControl::PageComplete {
@@ -92,7 +92,7 @@ pub(super) fn read_list_row(row: &Row) -> PostgresSessionListRow {
     let summary = encoding::unseal_summary(&session, sealed).ok();
     let updated_at = UnixMillis(from_bigint(row.get::<_, Option<i64>>(6).unwrap_or_default()));
     let at = SessionListCursor { updated_at, session: session.clone() };
-    let entry = summary.map(|summary| StoredSessionEntry {
+    let entry = summary.map(|summary| StoredSessionListEntry {
         session,
         uid: SessionUid(from_bigint(row.get(0))),
         parent: row.get::<_, Option<i64>>(2).map(|parent| SessionUid(from_bigint(parent))),

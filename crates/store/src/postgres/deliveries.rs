@@ -9,13 +9,13 @@ use tokio_postgres::types::ToSql;
 
 use super::PostgresStoreInner;
 use super::append::{
-    AppendedCommit, EncodedRecordsAndBodies, JournalInsertColumns, PostgresCommit, append_commits, journal_ctes,
+    EncodedRecordsAndBodies, JournalInsertColumns, PostgresCommit, SessionAfterAppend, append_commits, journal_ctes,
 };
 use super::inbox::{NewInboxEntry, deliver, insert_entries};
 use super::leases::begin;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, from_bigint, query, to_bigint};
-use super::session_row::{SummaryColumns, namespace_of, reclaim_unused_name};
+use super::session_row::{SessionSummaryColumns, namespace_of, reclaim_unused_name};
 use crate::{Error, JournalCommit, NewSubmission, OutgoingSubmission, SessionNameAndUid, SpawnedSession};
 
 /// A commit with deliveries, encoded in the caller's thread.
@@ -31,7 +31,7 @@ struct EncodedSpawn {
     session: SessionId,
     head: i64,
     journal: EncodedRecordsAndBodies,
-    summary: SummaryColumns,
+    summary: SessionSummaryColumns,
     entries: Vec<NewSubmission>,
 }
 
@@ -50,7 +50,7 @@ impl EncodedSpawn {
         Self {
             head: to_bigint(spawned.records.len() as u64),
             journal: EncodedRecordsAndBodies::new(&spawned.records, &spawned.bodies),
-            summary: SummaryColumns::new(&spawned.session, &spawned.summary),
+            summary: SessionSummaryColumns::new(&spawned.session, &spawned.summary),
             entries: spawned.entries,
             session: spawned.session,
         }
@@ -66,7 +66,7 @@ pub(super) async fn append_with_deliveries(
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
     let appended = append_commits(db, &transaction, &[commit]).await?.pop().unwrap_or(Err(Error::WriterStopped));
-    let AppendedCommit { uid, is_being_deleted } = appended?;
+    let SessionAfterAppend { uid, is_being_deleted } = appended?;
     let sender = SessionNameAndUid { session: commit.session.clone(), uid: SessionUid(from_bigint(uid)) };
     if !spawned.is_empty() {
         if is_being_deleted {

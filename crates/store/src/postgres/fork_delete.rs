@@ -11,7 +11,7 @@ use super::nodes::send_heartbeat_if_due;
 use super::postgres_error::{PostgresError, corrupted};
 use super::schema::{NOW_MICROS, execute, from_bigint, query, query_opt, to_bigint};
 use super::session_row::{
-    RowLock, SummaryColumns, find_session_name, load_session_row, namespace_of, reclaim_unused_name,
+    RowLock, SessionSummaryColumns, find_session_name, load_session_row, namespace_of, reclaim_unused_name,
 };
 use crate::{Error, ForkSpec, Lease, NewSubmission, TakeoverPolicy, encoding};
 
@@ -26,7 +26,7 @@ pub(super) async fn fork_session(db: &PostgresStoreInner, fork: &ForkSpec) -> Re
         return Err(Error::ForkOutOfRange { session, at, head }.into());
     }
     reclaim_unused_name(db, &transaction, &fork.to).await?;
-    let (summary, at) = (SummaryColumns::new(&fork.to, &fork.summary), to_bigint(fork.at_seq.0));
+    let (summary, at) = (SessionSummaryColumns::new(&fork.to, &fork.summary), to_bigint(fork.at_seq.0));
     let row = query_opt(
         &transaction,
         &format!(

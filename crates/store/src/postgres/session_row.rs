@@ -142,13 +142,13 @@ pub(super) async fn reclaim_unused_name(
 
 /// A session's summary in the form of its columns.
 #[derive(Debug)]
-pub(super) struct SummaryColumns {
+pub(super) struct SessionSummaryColumns {
     pub(super) sealed: Vec<u8>,
     pub(super) updated_at: i64,
     pub(super) due_at: Option<i64>,
 }
 
-impl SummaryColumns {
+impl SessionSummaryColumns {
     pub(super) fn new(session: &SessionId, summary: &SessionSummary) -> Self {
         Self {
             sealed: encoding::seal_summary(session, summary),

@@ -10,9 +10,9 @@ use super::schema::{execute, from_bigint, now_ms, query_opt, to_bigint};
 use super::{PostgresStore, PostgresStoreInner, run_operation};
 use crate::limits::{BUCKET_FILL_MS, SHARED_ROWS_PRUNED_MAX};
 use crate::{
-    ConcurrencySlotLease, ConcurrencySlotRequest, Error, RateLimitTokenGrant, RateLimitTokenRequest, RecordCondition,
-    SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteOutcome, SharedRecords,
-    UsageAccountUpdate, UsageAmounts,
+    ConcurrencySlotLease, ConcurrencySlotRequest, Error, RateLimitTokenGrant, RateLimitTokenRequest, SharedMeters,
+    SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition, SharedRecordWriteOutcome,
+    SharedRecords, UsageAccountUpdate, UsageAmounts,
 };
 
 const READING: &str = "reading what the nodes share";
@@ -97,15 +97,15 @@ async fn write_record(
          expires_at = excluded.expires_at"
     );
     let row = match write.condition {
-        RecordCondition::Always => {
+        SharedRecordWriteCondition::Always => {
             let sql = format!("{insert} RETURNING version");
             query_opt(&client, &sql, &[&write.name, &write.bytes, &expires_in_ms, &offset]).await?
         }
-        RecordCondition::Missing => {
+        SharedRecordWriteCondition::Missing => {
             let sql = format!("{insert} WHERE segue_records.expires_at <= {now} RETURNING version");
             query_opt(&client, &sql, &[&write.name, &write.bytes, &expires_in_ms, &offset]).await?
         }
-        RecordCondition::Version(expected) => {
+        SharedRecordWriteCondition::Version(expected) => {
             let sql = format!(
                 "UPDATE segue_records SET version = nextval('segue_epochs'), data = $2, expires_at = {now} + $3::bigint
                  WHERE name = $1 AND version = $5 AND (expires_at IS NULL OR expires_at > {now}) RETURNING version"

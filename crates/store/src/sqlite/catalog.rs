@@ -16,7 +16,7 @@ use crate::search::PreparedSearchTerm;
 use crate::{
     PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor, SessionChangePage,
     SessionListCursor, SessionListPage, SessionNameAndUid, SessionQuery, SessionWithPendingWork, StoredSessionChange,
-    StoredSessionEntry,
+    StoredSessionListEntry,
 };
 
 /// The columns that [`read_list_row`] reads.
@@ -27,7 +27,7 @@ struct SqliteSessionListRow {
     key: i64,
     at: SessionListCursor,
     change: u64,
-    entry: Option<StoredSessionEntry>,
+    entry: Option<StoredSessionListEntry>,
 }
 
 pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<SessionListPage, TransactionError> {
@@ -58,7 +58,7 @@ pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<Ses
         let matching = row.entry.filter(|entry| query.matches(&entry.session, &entry.summary.flow));
         let found = match (&term, matching) {
             (Some(term), Some(entry)) => find_session_excerpt(db, row.key, &entry.summary.title, term)?
-                .map(|excerpt| StoredSessionEntry { excerpt: Some(excerpt), ..entry }),
+                .map(|excerpt| StoredSessionListEntry { excerpt: Some(excerpt), ..entry }),
             (_, entry) => entry,
         };
         if page.scan_next(&row.at, found) == SessionScanControl::PageComplete {
@@ -77,7 +77,7 @@ fn read_list_row(row: &rusqlite::Row<'_>) -> Result<SqliteSessionListRow, rusqli
     let (uid, parent) = (SessionUid(row.get(2)?), row.get::<_, Option<u64>>(3)?.map(SessionUid));
     let (head, takeovers): (_, u32) = (Seq(row.get(4)?), row.get(5)?);
     let at = SessionListCursor { updated_at: UnixMillis(row.get(7)?), session: session.clone() };
-    let entry = summary.map(|summary| StoredSessionEntry {
+    let entry = summary.map(|summary| StoredSessionListEntry {
         session,
         uid,
         parent,

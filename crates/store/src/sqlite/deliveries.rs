@@ -8,13 +8,13 @@ use super::inbox::{
     DrainedInboxRow, EncodedSubmission, EncodedSubmissionOutcome, deliver, drain_entries, find_drained_rows,
 };
 use super::process_lock::ProcessLivenessLock;
-use super::session_row::{EncodedSummary, NewSessionRow, SqliteSessionRow, ensure_name_is_free, insert_session};
+use super::session_row::{EncodedSessionSummary, NewSessionRow, SqliteSessionRow, ensure_name_is_free, insert_session};
 use super::sqlite_error::TransactionError;
-use super::write::EncodedJournal;
+use super::write::EncodedJournalRowsAndBodies;
 use crate::{JournalCommit, OutgoingSubmission, SpawnedSession};
 
 /// Deliveries, encoded in the caller's thread.
-pub(super) struct EncodedCrossSessionWrites {
+pub(super) struct EncodedInboxAndChildWrites {
     drained: Vec<EncodedSubmissionOutcome>,
     spawned: Vec<EncodedSpawn>,
     outgoing: Vec<EncodedOutgoingSubmission>,
@@ -23,8 +23,8 @@ pub(super) struct EncodedCrossSessionWrites {
 struct EncodedSpawn {
     session: SessionId,
     head: Seq,
-    journal: EncodedJournal,
-    summary: EncodedSummary,
+    journal: EncodedJournalRowsAndBodies,
+    summary: EncodedSessionSummary,
     entries: Vec<EncodedSubmission>,
 }
 
@@ -36,12 +36,12 @@ struct EncodedOutgoingSubmission {
 }
 
 /// Deliveries that the store accepts, and what the check found.
-pub(super) struct CheckedCrossSessionWrites<'a> {
-    deliveries: &'a EncodedCrossSessionWrites,
+pub(super) struct CheckedInboxAndChildWrites<'a> {
+    deliveries: &'a EncodedInboxAndChildWrites,
     drained_rows: Vec<DrainedInboxRow>,
 }
 
-impl EncodedCrossSessionWrites {
+impl EncodedInboxAndChildWrites {
     /// Returns none if the commit has no deliveries.
     pub(super) fn from_commit(commit: &JournalCommit) -> Option<Self> {
         if commit.drained.is_empty() && commit.spawned.is_empty() && commit.outgoing.is_empty() {
@@ -77,7 +77,7 @@ impl EncodedCrossSessionWrites {
         session: &SessionId,
         session_row: &SqliteSessionRow,
         node: &ProcessLivenessLock,
-    ) -> Result<CheckedCrossSessionWrites<'_>, TransactionError> {
+    ) -> Result<CheckedInboxAndChildWrites<'_>, TransactionError> {
         let drained_rows = find_drained_rows(db, session, session_row, &self.drained)?;
         if !self.spawned.is_empty() {
             session_row.ensure_not_being_deleted(session)?;
@@ -85,7 +85,7 @@ impl EncodedCrossSessionWrites {
         for spawned in &self.spawned {
             ensure_name_is_free(db, &spawned.session, node)?;
         }
-        Ok(CheckedCrossSessionWrites { deliveries: self, drained_rows })
+        Ok(CheckedInboxAndChildWrites { deliveries: self, drained_rows })
     }
 }
 
@@ -95,8 +95,8 @@ impl EncodedSpawn {
         Self {
             session: session.clone(),
             head: Seq(spawned.records.len() as u64),
-            journal: EncodedJournal::new(session, &spawned.records, &spawned.bodies),
-            summary: EncodedSummary::new(session, &spawned.summary),
+            journal: EncodedJournalRowsAndBodies::new(session, &spawned.records, &spawned.bodies),
+            summary: EncodedSessionSummary::new(session, &spawned.summary),
             entries: spawned
                 .entries
                 .iter()
@@ -106,7 +106,7 @@ impl EncodedSpawn {
     }
 }
 
-impl CheckedCrossSessionWrites<'_> {
+impl CheckedInboxAndChildWrites<'_> {
     /// Writes the deliveries of `session`. A submission that cannot be delivered is bounced.
     pub(super) fn write(
         &self,

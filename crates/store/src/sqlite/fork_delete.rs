@@ -11,7 +11,7 @@ use super::inbox::{EncodedSubmission, deliver};
 use super::leases::set_holder;
 use super::process_lock::ProcessLivenessLock;
 use super::session_row::{
-    EncodedSummary, NewSessionRow, ensure_name_is_free, find_session_name, insert_session, load_session_row,
+    EncodedSessionSummary, NewSessionRow, ensure_name_is_free, find_session_name, insert_session, load_session_row,
     newest_change,
 };
 use super::sqlite_error::TransactionError;
@@ -36,7 +36,7 @@ pub(super) fn fork_session(
         }));
     }
     ensure_name_is_free(db, &fork.to, node)?;
-    let summary = EncodedSummary::new(&fork.to, &fork.summary);
+    let summary = EncodedSessionSummary::new(&fork.to, &fork.summary);
     let new =
         NewSessionRow { session: &fork.to, head: fork.at_seq, holder: None, parent: None, summary: Some(&summary) };
     let copy = insert_session(db, &new)?;

@@ -127,13 +127,13 @@ pub(super) fn ensure_name_is_free(
 }
 
 /// A session's summary in the form of its columns.
-pub(super) struct EncodedSummary {
+pub(super) struct EncodedSessionSummary {
     pub(super) sealed: Vec<u8>,
     pub(super) updated_at: i64,
     pub(super) due_at: Option<u64>,
 }
 
-impl EncodedSummary {
+impl EncodedSessionSummary {
     pub(super) fn new(session: &SessionId, summary: &SessionSummary) -> Self {
         Self {
             sealed: encoding::seal_summary(session, summary),
@@ -154,7 +154,7 @@ pub(super) struct NewSessionRow<'a> {
     pub(super) head: Seq,
     pub(super) holder: Option<&'a str>,
     pub(super) parent: Option<SessionUid>,
-    pub(super) summary: Option<&'a EncodedSummary>,
+    pub(super) summary: Option<&'a EncodedSessionSummary>,
 }
 
 /// Inserts a session under a name that is free. Its first epoch is its uid.

@@ -5,9 +5,9 @@ use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use super::body_index::SqliteStoreConnection;
-use super::deliveries::EncodedCrossSessionWrites;
+use super::deliveries::EncodedInboxAndChildWrites;
 use super::process_lock::ProcessLivenessLock;
-use super::session_row::{EncodedSummary, NEWEST_CHANGE, SqliteSessionRow, load_session_row};
+use super::session_row::{EncodedSessionSummary, NEWEST_CHANGE, SqliteSessionRow, load_session_row};
 use super::sqlite_error::TransactionError;
 use crate::encoding::{self, BodyRef};
 use crate::{CommitBody, Error, JournalCommit, JournalRecord, Snapshot, StoreClock};
@@ -24,15 +24,15 @@ pub(super) struct EncodedCommit {
     epoch: LeaseEpoch,
     expected_head: Seq,
     head: Seq,
-    journal: EncodedJournal,
-    summary: Option<EncodedSummary>,
+    journal: EncodedJournalRowsAndBodies,
+    summary: Option<EncodedSessionSummary>,
     /// Most commits have none.
-    deliveries: Option<Box<EncodedCrossSessionWrites>>,
+    deliveries: Option<Box<EncodedInboxAndChildWrites>>,
     shows_progress: bool,
 }
 
 /// Encoded records and the bodies that come with them.
-pub(super) struct EncodedJournal {
+pub(super) struct EncodedJournalRowsAndBodies {
     rows: Vec<EncodedJournalRow>,
     bodies: Vec<EncodedBody>,
 }
@@ -59,9 +59,9 @@ impl EncodedCommit {
             epoch: commit.epoch,
             expected_head: commit.expected_head,
             head: commit.new_head(),
-            journal: EncodedJournal::new(&commit.session, &commit.records, &commit.bodies),
-            summary: commit.summary.as_ref().map(|summary| EncodedSummary::new(&commit.session, summary)),
-            deliveries: EncodedCrossSessionWrites::from_commit(commit).map(Box::new),
+            journal: EncodedJournalRowsAndBodies::new(&commit.session, &commit.records, &commit.bodies),
+            summary: commit.summary.as_ref().map(|summary| EncodedSessionSummary::new(&commit.session, summary)),
+            deliveries: EncodedInboxAndChildWrites::from_commit(commit).map(Box::new),
             shows_progress: commit.shows_progress,
         }
     }
@@ -72,7 +72,7 @@ impl EncodedCommit {
     }
 }
 
-impl EncodedJournal {
+impl EncodedJournalRowsAndBodies {
     pub(super) fn new(session: &SessionId, records: &[JournalRecord], bodies: &[CommitBody]) -> Self {
         let encode_row = |records: &[JournalRecord]| {
             let first = records.first().map_or(Seq(1), |record| record.seq);

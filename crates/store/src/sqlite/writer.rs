@@ -118,7 +118,7 @@ impl WriteQueueReceiver {
 }
 
 /// A job that runs a closure and sends its result to a caller.
-pub(super) struct ClosureJob<T, F> {
+pub(super) struct ClosureWriteJob<T, F> {
     pub(super) session: SessionId,
     pub(super) bytes: usize,
     pub(super) wal_erasure: WalErasureRequirement,
@@ -127,7 +127,7 @@ pub(super) struct ClosureJob<T, F> {
     pub(super) reply: oneshot::Sender<Result<T, Error>>,
 }
 
-impl<T, F> WriteJob for ClosureJob<T, F>
+impl<T, F> WriteJob for ClosureWriteJob<T, F>
 where
     T: Send,
     F: FnMut(&SqliteStoreConnection) -> Result<T, TransactionError> + Send,
@@ -166,7 +166,7 @@ pub(super) fn spawn_writer_thread(db: Connection, path: &Path) -> Result<(WriteQ
     let mut queue = WriteQueueReceiver { jobs, length: sender.length.clone(), next: VecDeque::new() };
     let checkpointer = WalCheckpointer::spawn(path)?;
     let path_shown = path.display().to_string();
-    let mut writer = WriterThread {
+    let mut writer = SqliteWriterThread {
         db: db.into(),
         path: path_shown,
         checkpointer,
@@ -181,7 +181,7 @@ pub(super) fn spawn_writer_thread(db: Connection, path: &Path) -> Result<(WriteQ
     Ok((sender, thread))
 }
 
-struct WriterThread {
+struct SqliteWriterThread {
     db: SqliteStoreConnection,
     /// The file, for error messages.
     path: String,
@@ -194,7 +194,7 @@ struct WriterThread {
     damage: Option<TransactionError>,
 }
 
-impl WriterThread {
+impl SqliteWriterThread {
     fn run_loop(&mut self, queue: &mut WriteQueueReceiver) {
         while let Some(first) = queue.wait_next_job() {
             if let Some(damage) = &self.damage {

@@ -4,18 +4,18 @@
 use std::collections::BTreeMap;
 
 use segue_core::body::TextRef;
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
 };
 use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::handover::{
-    ExpectedHandoverAction, HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType,
+    HandoverAcceptanceDecision, HandoverDocument, HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType,
     HandoverFieldValue, HandoverSpec, decide_handover,
 };
 use segue_core::ids::{CallId, FragmentName, ModelName};
 use segue_core::phase::PhaseProposal;
-use segue_core::phase::{Guard, Proposer};
+use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::signal::{BlockFieldKind, BlockSchema};
@@ -26,7 +26,7 @@ use super::{instruction_fragment, latest_user_message, message_fragment, reply_s
 
 /// A flow in which several experts answer and one role replies.
 #[derive(Debug)]
-pub struct MiniConcierge {
+pub struct MiniConciergeFlow {
     spec: FlowSpec,
     blocks: BlockSet,
 }
@@ -40,7 +40,7 @@ pub struct MiniConciergeState {
 
 const EXPERT_MODELS: [&str; 3] = ["ant", "bee", "cat"];
 
-impl MiniConcierge {
+impl MiniConciergeFlow {
     #[must_use]
     pub fn new() -> Self {
         let graph = PhaseGraph {
@@ -65,16 +65,16 @@ impl MiniConcierge {
         let expert = RoleSpec::new("expert", Scope::per_model())
             .with_opening_fragment(instruction_fragment())
             .with_ask("question", [message_fragment()]);
-        let sources = FragmentSpec::changing("sources", ContextLayer::Conversation);
+        let sources = FragmentSpec::changing("sources", ContextKind::Conversation);
         let mapper = RoleSpec::new("mapper", Scope::Fresh)
             .with_opening_fragment(instruction_fragment())
             .with_ask("map", [sources]);
         let speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadEndTrigger::Model))
             .with_phase_graph("talk")
             .with_opening_fragment(instruction_fragment())
-            .with_opening_fragment(FragmentSpec::changing("brief", ContextLayer::Handover))
+            .with_opening_fragment(FragmentSpec::changing("brief", ContextKind::Handover))
             .with_ask("reply", [message_fragment()])
-            .with_ask("repair", [FragmentSpec::changing("repair", ContextLayer::Task)])
+            .with_ask("repair", [FragmentSpec::changing("repair", ContextKind::Task)])
             .visible_to_user(blocks.clone());
         let spec = FlowSpec::new("mini-concierge", "many answer, one speaks");
         Self {
@@ -106,13 +106,13 @@ impl MiniConcierge {
             return steps;
         }
         let (document, provenance) = match decide_handover(&self.spec.handovers["intent"], found, repairs_requested) {
-            ExpectedHandoverAction::RequestRepair { .. } => {
+            HandoverAcceptanceDecision::RequestRepair { .. } => {
                 steps.push(FlowStep::RequestHandover("intent".into()));
                 steps.push(FlowStep::Call(CallRequest::new("speaker", "repair")));
                 return steps;
             }
-            ExpectedHandoverAction::Accept(document, provenance) => (document, provenance),
-            ExpectedHandoverAction::Synthesize(_) => {
+            HandoverAcceptanceDecision::Accept(document, provenance) => (document, provenance),
+            HandoverAcceptanceDecision::Synthesize(_) => {
                 let goal = HandoverFieldValue::Text("as discussed".into());
                 (HandoverDocument::from([("goal".to_owned(), goal)]), segue_core::handover::HandoverProvenance::Built)
             }
@@ -120,20 +120,20 @@ impl MiniConcierge {
         steps.push(FlowStep::MakeHandover { kind: "intent".into(), document, calls: vec![call], provenance });
         steps.push(FlowStep::ProposePhase {
             phase,
-            proposal: PhaseProposal::new("explorer", Proposer::Role("speaker".into())),
+            proposal: PhaseProposal::new("explorer", TransitionProposer::Role("speaker".into())),
         });
         steps.push(FlowStep::EndTurn(TurnOutcome::Done));
         steps
     }
 }
 
-impl Default for MiniConcierge {
+impl Default for MiniConciergeFlow {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Flow for MiniConcierge {
+impl Flow for MiniConciergeFlow {
     type State = MiniConciergeState;
 
     fn spec(&self) -> &FlowSpec {

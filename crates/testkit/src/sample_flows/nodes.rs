@@ -1,6 +1,6 @@
 //! A flow with five nodes per turn, no lasting threads, and three layers of context.
 
-use segue_core::context::{ContextLayer, FragmentOverflowPolicy, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::ids::FragmentName;
@@ -20,7 +20,7 @@ pub struct MiniFiveNodeFlow {
 
 /// The three layers: known entities, the conversation, and decisions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct MiniNodesState {
+pub struct MiniFiveNodeState {
     entities: Vec<String>,
     conversation: Vec<String>,
     reasoning: Vec<String>,
@@ -31,12 +31,11 @@ impl MiniFiveNodeFlow {
     #[must_use]
     pub fn new() -> Self {
         let entities = || {
-            FragmentSpec::changing("entities", ContextLayer::Entities).with_budget(4, FragmentOverflowPolicy::KeepEnd)
+            FragmentSpec::changing("entities", ContextKind::Entities).with_budget(4, FragmentOverflowPolicy::KeepEnd)
         };
-        let conversation = || FragmentSpec::changing("conversation", ContextLayer::Conversation);
+        let conversation = || FragmentSpec::changing("conversation", ContextKind::Conversation);
         let reasoning = || {
-            FragmentSpec::changing("reasoning", ContextLayer::Reasoning)
-                .with_budget(8, FragmentOverflowPolicy::LeaveOut)
+            FragmentSpec::changing("reasoning", ContextKind::Reasoning).with_budget(8, FragmentOverflowPolicy::LeaveOut)
         };
         let node = |name: &str| RoleSpec::new(name, Scope::Fresh).with_opening_fragment(instruction_fragment());
         let mut think = node("think").with_ask("go", [entities(), reasoning(), message_fragment()]);
@@ -66,13 +65,13 @@ impl Default for MiniFiveNodeFlow {
 }
 
 impl Flow for MiniFiveNodeFlow {
-    type State = MiniNodesState;
+    type State = MiniFiveNodeState;
 
     fn spec(&self) -> &FlowSpec {
         &self.spec
     }
 
-    fn apply(&self, state: &mut MiniNodesState, event: &RecordedEvent) {
+    fn apply(&self, state: &mut MiniFiveNodeState, event: &RecordedEvent) {
         let Event::FlowFactRecorded { kind, value } = &event.event else { return };
         let text = value.as_str().unwrap_or_default().to_owned();
         match kind.as_str() {
@@ -84,7 +83,7 @@ impl Flow for MiniFiveNodeFlow {
         }
     }
 
-    fn react(&self, view: &FlowContext<'_, MiniNodesState>, event: &RecordedEvent) -> Vec<FlowStep> {
+    fn react(&self, view: &FlowContext<'_, MiniFiveNodeState>, event: &RecordedEvent) -> Vec<FlowStep> {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => vec![call_node("understand")],
             (Event::CallAnswered(answered), Some(call)) => {
@@ -119,7 +118,7 @@ impl Flow for MiniFiveNodeFlow {
 
     fn render_fragment(
         &self,
-        view: &FlowContext<'_, MiniNodesState>,
+        view: &FlowContext<'_, MiniFiveNodeState>,
         request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, ToolRunOutcome, TurnOutcome,
 };
@@ -12,7 +12,7 @@ use segue_core::flow::{
 };
 use segue_core::ids::{AgentName, FragmentName};
 use segue_core::phase::PhaseProposal;
-use segue_core::phase::{Guard, Proposer};
+use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{
     PhaseAllowedTools, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec,
 };
@@ -78,10 +78,10 @@ impl MiniProjectFlow {
         let worker = RoleSpec::new("worker", Scope::per_session())
             .with_phase_graph("work")
             .with_opening_fragment(instruction_fragment())
-            .with_ask("work", [FragmentSpec::changing("phase", ContextLayer::Task), message_fragment()])
+            .with_ask("work", [FragmentSpec::changing("phase", ContextKind::Task), message_fragment()])
             .with_tool("look")
             .with_tool("complete");
-        let refusal = FragmentSpec::changing("refusal", ContextLayer::Task);
+        let refusal = FragmentSpec::changing("refusal", ContextKind::Task);
         let router = RoleSpec::new("router", Scope::per_turn())
             .with_opening_fragment(instruction_fragment())
             .with_ask("route", [refusal, message_fragment()]);
@@ -137,7 +137,7 @@ impl Flow for MiniProjectFlow {
                 if let Some(to) = decision["phase"].as_str() {
                     steps.push(FlowStep::ProposePhase {
                         phase: work_phase_key(),
-                        proposal: PhaseProposal::new(to, Proposer::Role("router".into())),
+                        proposal: PhaseProposal::new(to, TransitionProposer::Role("router".into())),
                     });
                 }
                 steps.extend(agents.iter().map(|agent| {

@@ -1,7 +1,7 @@
 //! A flow with three agents that each have a phase graph and send each other messages, with a reviewer whose threads
 //! are separated by peer and work item, and with urgent messages.
 
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     AgentMessagePriority, AgentMessageSent, CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
     TurnOutcome,
@@ -9,7 +9,7 @@ use segue_core::event::{
 use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::ids::{AgentName, FragmentName, WorkItemName};
 use segue_core::phase::PhaseProposal;
-use segue_core::phase::{Guard, Proposer};
+use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::{Scope, ThreadEndTrigger};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use super::{instruction_fragment, template_text};
 
 /// A flow with an architect and two coders.
 #[derive(Debug)]
-pub struct MiniTeam {
+pub struct MiniTeamFlow {
     spec: FlowSpec,
 }
 
@@ -48,10 +48,10 @@ fn cyclic_phase_graph(name: &str, path: &[&str]) -> PhaseGraph {
     }
 }
 
-impl MiniTeam {
+impl MiniTeamFlow {
     #[must_use]
     pub fn new() -> Self {
-        let letter = || FragmentSpec::changing("letter", ContextLayer::Task);
+        let letter = || FragmentSpec::changing("letter", ContextKind::Task);
         let coder =
             RoleSpec::new("coder", Scope::per_session().ended_by(ThreadEndTrigger::WorkItem)).with_phase_graph("coder");
         let architect = RoleSpec::new("architect", Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem))
@@ -83,7 +83,7 @@ fn agent_role(agent: &AgentName) -> segue_core::ids::RoleName {
 fn propose_phase(agent: &AgentName, to: &str) -> FlowStep {
     FlowStep::ProposePhase {
         phase: agent_phase_key(agent),
-        proposal: PhaseProposal::new(to, Proposer::Agent(agent.clone())),
+        proposal: PhaseProposal::new(to, TransitionProposer::Agent(agent.clone())),
     }
 }
 
@@ -99,13 +99,13 @@ fn send_mail(from: &str, to: &str, topic: &str, text: &str) -> FlowStep {
     }
 }
 
-impl Default for MiniTeam {
+impl Default for MiniTeamFlow {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Flow for MiniTeam {
+impl Flow for MiniTeamFlow {
     type State = MiniTeamState;
 
     fn spec(&self) -> &FlowSpec {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use segue_core::tool::ToolResult;
 use segue_engine::tools::ToolInvocation;
-use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryResult, RepositoryTool};
+use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolRequest, RepositoryToolResult};
 
 use super::TeamRepository;
 use super::diff_digest::failure_digest;
@@ -21,7 +21,7 @@ pub(crate) fn repository_for(
     folder: &Path,
     state_folder: &Path,
     invocation: &ToolInvocation,
-    request: &RepositoryRequest,
+    request: &RepositoryToolRequest,
 ) -> Result<TeamRepository, String> {
     let is_plain = |name: &str| {
         name.len() <= GIT_NAME_BYTES_MAX
@@ -69,10 +69,10 @@ fn agent_worktree_file(worktrees: &Path, agent: &str) -> Option<PathBuf> {
 pub(crate) fn run_repository_tool(
     repository: &TeamRepository,
     tool: RepositoryTool,
-    request: &RepositoryRequest,
+    request: &RepositoryToolRequest,
     agent: Option<&str>,
 ) -> Result<ToolResult, String> {
-    let done = |text: String, result: RepositoryResult| ToolResult {
+    let done = |text: String, result: RepositoryToolResult| ToolResult {
         text,
         value: serde_json::to_value(result).ok(),
         ..ToolResult::default()
@@ -97,12 +97,14 @@ pub(crate) fn run_repository_tool(
             repository.merge_into_integration(request).map(|result| done("merged".to_owned(), result))
         }
         RepositoryTool::Read => match repository.read_worktree_file(request)? {
-            Some(text) => Ok(done(text, RepositoryResult::default())),
-            None => Ok(done(String::new(), RepositoryResult { is_missing: true, ..RepositoryResult::default() })),
+            Some(text) => Ok(done(text, RepositoryToolResult::default())),
+            None => {
+                Ok(done(String::new(), RepositoryToolResult { is_missing: true, ..RepositoryToolResult::default() }))
+            }
         },
-        RepositoryTool::Write => {
-            repository.write_worktree_file(request).map(|()| done("written".to_owned(), RepositoryResult::default()))
-        }
+        RepositoryTool::Write => repository
+            .write_worktree_file(request)
+            .map(|()| done("written".to_owned(), RepositoryToolResult::default())),
         RepositoryTool::Restore => {
             repository.restore_worktree(request).map(|result| done("restored".to_owned(), result))
         }
@@ -120,11 +122,11 @@ fn write_agent_worktree_file(link: &Path, folder: &Path) -> std::io::Result<()> 
 }
 
 /// Returns the result of a test run.
-pub(crate) fn build_test_result(commit: &str, passed: bool, output: &str) -> RepositoryResult {
-    RepositoryResult {
+pub(crate) fn build_test_result(commit: &str, passed: bool, output: &str) -> RepositoryToolResult {
+    RepositoryToolResult {
         commit: commit.to_owned(),
         passed: Some(passed),
         failure_digest: if passed { String::new() } else { failure_digest(output) },
-        ..RepositoryResult::default()
+        ..RepositoryToolResult::default()
     }
 }

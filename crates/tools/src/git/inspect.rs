@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_flows::team::repository_tools::RepositoryResult;
+use segue_flows::team::repository_tools::RepositoryToolResult;
 
 use super::TeamRepository;
 use super::command::{git, git_succeeds, resolve_commit};
@@ -10,11 +10,11 @@ use crate::limits::{GIT_DISK_SPACE_KIB_MIN, GIT_FILE_BYTES_MAX};
 
 impl TeamRepository {
     /// Looks at the repository and creates the integration branch, unless it exists.
-    pub(crate) fn inspect_and_create_integration(&self, knowledge_file: &str) -> Result<RepositoryResult, String> {
+    pub(crate) fn inspect_and_create_integration(&self, knowledge_file: &str) -> Result<RepositoryToolResult, String> {
         self.with_repository_lock(|| self.inspect_locked(knowledge_file))
     }
 
-    fn inspect_locked(&self, knowledge_file: &str) -> Result<RepositoryResult, String> {
+    fn inspect_locked(&self, knowledge_file: &str) -> Result<RepositoryToolResult, String> {
         let folder = &self.folder;
         if !git_succeeds(folder, ["rev-parse", "--git-dir"]) {
             return Err(format!(
@@ -51,14 +51,14 @@ impl TeamRepository {
             (bytes <= GIT_FILE_BYTES_MAX).then(|| git(folder, ["show", &name]).ok()).flatten()
         };
         let integration = self.integration_branch();
-        Ok(RepositoryResult {
+        Ok(RepositoryToolResult {
             knowledge: file_at(&integration, knowledge_file),
             instructions: file_at(&base, "AGENTS.md"),
             base,
             branch,
             integration,
             warnings,
-            ..RepositoryResult::default()
+            ..RepositoryToolResult::default()
         })
     }
 

@@ -1,6 +1,6 @@
 //! The integration branch: rebasing onto it, moving it to a commit, and merging it into a branch of the user.
 
-use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryResult};
+use segue_flows::team::repository_tools::{RepositoryToolRequest, RepositoryToolResult};
 use serde::{Deserialize, Serialize};
 
 use super::TeamRepository;
@@ -8,7 +8,7 @@ use super::command::{git, git_paths, git_succeeds, resolve_commit};
 
 /// A conflict that a rebase found. It is recorded before the worktree changes, so that a repetition finds it, too.
 #[derive(Debug, Serialize, Deserialize)]
-struct RecordedConflict {
+struct RecordedRebaseConflict {
     /// The commit that was rebased.
     commit: String,
     base: String,
@@ -20,8 +20,8 @@ impl TeamRepository {
     /// the integration branch.
     pub(crate) fn rebase_onto_integration(
         &self,
-        request: &RepositoryRequest,
-    ) -> Result<(String, RepositoryResult), String> {
+        request: &RepositoryToolRequest,
+    ) -> Result<(String, RepositoryToolResult), String> {
         self.with_repository_lock(|| {
             let folder = self.existing_worktree(&request.story)?;
             let head = self.integration_head()?;
@@ -45,7 +45,7 @@ impl TeamRepository {
                     }
                     self.keep_worktree_content(&folder, &request.story)?;
                     let commit = request.commit.clone().unwrap_or_default();
-                    let conflict = RecordedConflict { commit, base: head, files };
+                    let conflict = RecordedRebaseConflict { commit, base: head, files };
                     self.record_conflict(request, &conflict)?;
                     return self.start_again_after_conflict(request, conflict);
                 }
@@ -57,24 +57,28 @@ impl TeamRepository {
     /// Sets the worktree to the new base. The work that conflicts was kept before.
     fn start_again_after_conflict(
         &self,
-        request: &RepositoryRequest,
-        conflict: RecordedConflict,
-    ) -> Result<(String, RepositoryResult), String> {
+        request: &RepositoryToolRequest,
+        conflict: RecordedRebaseConflict,
+    ) -> Result<(String, RepositoryToolResult), String> {
         let folder = self.existing_worktree(&request.story)?;
         git(&folder, ["reset", "--hard", &conflict.base])?;
         git(&folder, ["clean", "-fd"])?;
-        let RecordedConflict { base, files, .. } = conflict;
-        Ok((String::new(), RepositoryResult { base, conflicts: true, files, ..RepositoryResult::default() }))
+        let RecordedRebaseConflict { base, files, .. } = conflict;
+        Ok((String::new(), RepositoryToolResult { base, conflicts: true, files, ..RepositoryToolResult::default() }))
     }
 
     /// Returns the conflict of exactly this commit, if a rebase of it found one.
-    fn find_conflict(&self, request: &RepositoryRequest) -> Option<RecordedConflict> {
+    fn find_conflict(&self, request: &RepositoryToolRequest) -> Option<RecordedRebaseConflict> {
         let text = std::fs::read_to_string(self.conflict_file(&request.story)).ok()?;
-        let conflict: RecordedConflict = serde_json::from_str(&text).ok()?;
+        let conflict: RecordedRebaseConflict = serde_json::from_str(&text).ok()?;
         (request.commit.as_ref() == Some(&conflict.commit)).then_some(conflict)
     }
 
-    fn record_conflict(&self, request: &RepositoryRequest, conflict: &RecordedConflict) -> Result<(), String> {
+    fn record_conflict(
+        &self,
+        request: &RepositoryToolRequest,
+        conflict: &RecordedRebaseConflict,
+    ) -> Result<(), String> {
         let text = serde_json::to_string(conflict).map_err(|error| error.to_string())?;
         let file = self.conflict_file(&request.story);
         std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
@@ -102,7 +106,10 @@ impl TeamRepository {
     }
 
     /// Moves the integration branch forward to a commit that contains it.
-    pub(crate) fn merge_into_integration(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
+    pub(crate) fn merge_into_integration(
+        &self,
+        request: &RepositoryToolRequest,
+    ) -> Result<RepositoryToolResult, String> {
         self.with_repository_lock(|| {
             let commit = request.commit.clone().ok_or("no commit is given")?;
             let head = self.integration_head()?;
@@ -115,12 +122,12 @@ impl TeamRepository {
                 // The old value is compared, so nothing that another process merged is lost.
                 git(&self.folder, ["update-ref", &self.integration_ref(), &commit, &head])?;
             }
-            Ok(RepositoryResult { commit, ..RepositoryResult::default() })
+            Ok(RepositoryToolResult { commit, ..RepositoryToolResult::default() })
         })
     }
 
     /// Merges the integration branch into a branch of the user that is not checked out anywhere.
-    pub(crate) fn land_on_user_branch(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
+    pub(crate) fn land_on_user_branch(&self, request: &RepositoryToolRequest) -> Result<RepositoryToolResult, String> {
         self.with_repository_lock(|| {
             let branch = request.branch.clone().ok_or("no branch is given")?;
             let name = user_branch_ref(&self.folder, &branch)?;
@@ -140,12 +147,12 @@ impl TeamRepository {
                 }
             };
             git(&self.folder, ["update-ref", &name, &commit, before.as_deref().unwrap_or("")])?;
-            Ok(RepositoryResult { branch: Some(branch), commit, before, ..RepositoryResult::default() })
+            Ok(RepositoryToolResult { branch: Some(branch), commit, before, ..RepositoryToolResult::default() })
         })
     }
 
     /// Sets a branch of the user back to where it was before it was landed on.
-    pub(crate) fn undo_landing(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
+    pub(crate) fn undo_landing(&self, request: &RepositoryToolRequest) -> Result<RepositoryToolResult, String> {
         self.with_repository_lock(|| {
             let branch = request.branch.clone().ok_or("no branch is given")?;
             let name = user_branch_ref(&self.folder, &branch)?;
@@ -154,7 +161,7 @@ impl TeamRepository {
                 Some(before) => git(&self.folder, ["update-ref", &name, before])?,
                 None => git(&self.folder, ["update-ref", "-d", &name])?,
             };
-            Ok(RepositoryResult { branch: Some(branch), ..RepositoryResult::default() })
+            Ok(RepositoryToolResult { branch: Some(branch), ..RepositoryToolResult::default() })
         })
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use segue_flows::team::repository_tools::RepositoryRequest;
+use segue_flows::team::repository_tools::RepositoryToolRequest;
 
 use super::TeamRepository;
 use super::command::git;
@@ -29,9 +29,9 @@ fn repository() -> TestRepository {
     TestRepository { _folder: folder, team }
 }
 
-fn request(story: &str) -> RepositoryRequest {
+fn request(story: &str) -> RepositoryToolRequest {
     let work = format!("{story}#1.1");
-    RepositoryRequest { spec: "tea".to_owned(), story: story.to_owned(), work, ..RepositoryRequest::default() }
+    RepositoryToolRequest { spec: "tea".to_owned(), story: story.to_owned(), work, ..RepositoryToolRequest::default() }
 }
 
 /// Everything of the user that must not change.
@@ -68,7 +68,7 @@ fn story_is_committed_rebased_and_merged_without_touching_the_user() {
     }
     for story in ["a", "b"] {
         let (_, rebased) = team.rebase_onto_integration(&request(story)).expect("there is no conflict");
-        let merge = RepositoryRequest { commit: Some(rebased.commit.clone()), ..request(story) };
+        let merge = RepositoryToolRequest { commit: Some(rebased.commit.clone()), ..request(story) };
         team.merge_into_integration(&merge).expect("it contains the integration branch");
         // A repetition after a crash changes nothing.
         team.merge_into_integration(&merge).expect("it is already merged");
@@ -88,9 +88,9 @@ fn rebase_keeps_the_digest_of_an_unchanged_diff() {
     }
     let (_, a) = team.commit_worktree(&request("a")).expect("there is something to commit");
     let (_, b) = team.commit_worktree(&request("b")).expect("there is something to commit");
-    team.merge_into_integration(&RepositoryRequest { commit: Some(a.commit), ..request("a") })
+    team.merge_into_integration(&RepositoryToolRequest { commit: Some(a.commit), ..request("a") })
         .expect("it contains the base");
-    let old = RepositoryRequest { commit: Some(b.commit.clone()), ..request("b") };
+    let old = RepositoryToolRequest { commit: Some(b.commit.clone()), ..request("b") };
     assert!(team.merge_into_integration(&old).expect_err("it lacks a").contains("has moved"));
     let (_, rebased) = team.rebase_onto_integration(&request("b")).expect("there is no conflict");
     assert_ne!(rebased.commit, b.commit);
@@ -107,7 +107,7 @@ fn conflict_sets_the_worktree_to_the_new_base_and_keeps_the_work() {
     }
     let (_, a) = team.commit_worktree(&request("a")).expect("there is something to commit");
     let (_, b) = team.commit_worktree(&request("b")).expect("there is something to commit");
-    team.merge_into_integration(&RepositoryRequest { commit: Some(a.commit.clone()), ..request("a") })
+    team.merge_into_integration(&RepositoryToolRequest { commit: Some(a.commit.clone()), ..request("a") })
         .expect("it contains the base");
     let (_, conflict) = team.rebase_onto_integration(&request("b")).expect("a conflict is a result");
     assert!(conflict.conflicts);
@@ -127,9 +127,9 @@ fn rebase_that_is_repeated_after_a_crash_reports_the_same_conflict() {
     }
     let (_, a) = team.commit_worktree(&request("a")).expect("there is something to commit");
     let (_, b) = team.commit_worktree(&request("b")).expect("there is something to commit");
-    team.merge_into_integration(&RepositoryRequest { commit: Some(a.commit), ..request("a") })
+    team.merge_into_integration(&RepositoryToolRequest { commit: Some(a.commit), ..request("a") })
         .expect("it contains the base");
-    let rebase = RepositoryRequest { commit: Some(b.commit), ..request("b") };
+    let rebase = RepositoryToolRequest { commit: Some(b.commit), ..request("b") };
     let (_, first) = team.rebase_onto_integration(&rebase).expect("a conflict is a result");
     // The process died before the result was recorded: the worktree has nothing of the story any more.
     let (_, second) = team.rebase_onto_integration(&rebase).expect("a conflict is a result");
@@ -138,7 +138,7 @@ fn rebase_that_is_repeated_after_a_crash_reports_the_same_conflict() {
     // Work on the new base is another commit.
     write(team, "b", "base.txt", "a\nb\n");
     let (_, redone) = team.commit_worktree(&request("b")).expect("there is something to commit");
-    let rebase = RepositoryRequest { commit: Some(redone.commit.clone()), ..request("b") };
+    let rebase = RepositoryToolRequest { commit: Some(redone.commit.clone()), ..request("b") };
     assert_eq!(team.rebase_onto_integration(&rebase).expect("there is no conflict").1.commit, redone.commit);
 }
 
@@ -174,7 +174,7 @@ fn interrupted_work_survives_and_another_attempt_keeps_it() {
     // The same work item continues where it was, with the lock of the dead process removed.
     team.prepare_worktree(&request("a")).expect("it exists");
     assert!(team.worktree_folder("a").join("half.txt").exists());
-    let next = RepositoryRequest { work: "a#2.1".to_owned(), ..request("a") };
+    let next = RepositoryToolRequest { work: "a#2.1".to_owned(), ..request("a") };
     team.prepare_worktree(&next).expect("it can be used again");
     assert!(!team.worktree_folder("a").join("half.txt").exists());
     let kept = git(&team.folder, ["for-each-ref", "--format=%(refname)", "refs/segue/kept"]).expect("git works");
@@ -260,17 +260,18 @@ fn landing_never_moves_a_branch_that_is_checked_out() {
     team.prepare_worktree(&request("a")).expect("a worktree can be created");
     write(team, "a", "a.txt", "a\n");
     let (_, a) = team.commit_worktree(&request("a")).expect("there is something to commit");
-    team.merge_into_integration(&RepositoryRequest { commit: Some(a.commit.clone()), ..request("a") })
+    team.merge_into_integration(&RepositoryToolRequest { commit: Some(a.commit.clone()), ..request("a") })
         .expect("it contains the base");
-    let land =
-        |branch: &str| team.land_on_user_branch(&RepositoryRequest { branch: Some(branch.to_owned()), ..request("") });
+    let land = |branch: &str| {
+        team.land_on_user_branch(&RepositoryToolRequest { branch: Some(branch.to_owned()), ..request("") })
+    };
     assert!(land("main").expect_err("it is checked out").contains("is checked out"));
     assert!(land("-x").is_err() && land("segue/tea").is_err());
     git(&team.folder, ["branch", "release"]).expect("it is new");
     let before = git(&team.folder, ["rev-parse", "release"]).expect("it exists");
     let landed = land("release").expect("it is free");
     assert_eq!((landed.commit, landed.before.as_ref()), (a.commit, Some(&before)));
-    let undo = RepositoryRequest { branch: Some("release".to_owned()), commit: landed.before, ..request("") };
+    let undo = RepositoryToolRequest { branch: Some("release".to_owned()), commit: landed.before, ..request("") };
     team.undo_landing(&undo).expect("it is free");
     assert_eq!(git(&team.folder, ["rev-parse", "release"]).expect("it exists"), before);
 }
@@ -284,14 +285,14 @@ fn files_outside_of_the_worktree_cannot_be_written() {
     std::os::unix::fs::symlink(std::env::temp_dir(), team.worktree_folder("a").join("link"))
         .expect("links can be created");
     for path in ["../x", "/etc/x", ".git", "link/x", "a/../../x"] {
-        let write = RepositoryRequest { path: Some(path.to_owned()), content: Some(String::new()), ..request("a") };
+        let write = RepositoryToolRequest { path: Some(path.to_owned()), content: Some(String::new()), ..request("a") };
         assert!(team.write_worktree_file(&write).is_err(), "{path}");
     }
     let write =
-        RepositoryRequest { path: Some("docs/k.dot".to_owned()), content: Some("x".to_owned()), ..request("a") };
+        RepositoryToolRequest { path: Some("docs/k.dot".to_owned()), content: Some("x".to_owned()), ..request("a") };
     team.write_worktree_file(&write).expect("it is inside");
     assert_eq!(team.read_worktree_file(&write).expect("it is inside"), Some("x".to_owned()));
-    let missing = RepositoryRequest { path: Some("no.dot".to_owned()), ..request("a") };
+    let missing = RepositoryToolRequest { path: Some("no.dot".to_owned()), ..request("a") };
     assert_eq!(team.read_worktree_file(&missing).expect("it is inside"), None);
 }
 

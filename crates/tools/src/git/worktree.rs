@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use segue_flows::team::repository_tools::{RepositoryRequest, RepositoryResult};
+use segue_flows::team::repository_tools::{RepositoryToolRequest, RepositoryToolResult};
 
 use super::TeamRepository;
 use super::command::{git, git_paths, git_succeeds, resolve_commit};
@@ -16,7 +16,7 @@ const INCLUDE_FILE: &str = ".worktreeinclude";
 
 impl TeamRepository {
     /// Prepares the worktree of a story, at the integration branch.
-    pub(crate) fn prepare_worktree(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
+    pub(crate) fn prepare_worktree(&self, request: &RepositoryToolRequest) -> Result<RepositoryToolResult, String> {
         self.with_repository_lock(|| {
             let head = self.integration_head()?;
             let folder = self.worktree_folder(&request.story);
@@ -42,7 +42,11 @@ impl TeamRepository {
                 fs::write(&marker, &request.work).map_err(|error| format!("{}: {error}", marker.display()))?;
             }
             let base = git(&folder, ["merge-base", "HEAD", &head])?;
-            Ok(RepositoryResult { base, commit: git(&folder, ["rev-parse", "HEAD"])?, ..RepositoryResult::default() })
+            Ok(RepositoryToolResult {
+                base,
+                commit: git(&folder, ["rev-parse", "HEAD"])?,
+                ..RepositoryToolResult::default()
+            })
         })
     }
 
@@ -88,13 +92,13 @@ impl TeamRepository {
     }
 
     /// Returns true if the worktree of a story was set up for the work item of a request.
-    pub(crate) fn is_set_up(&self, request: &RepositoryRequest) -> bool {
+    pub(crate) fn is_set_up(&self, request: &RepositoryToolRequest) -> bool {
         fs::read_to_string(self.set_up_marker_path(&request.story)).is_ok_and(|work| work == request.work)
     }
 
     /// Notes that the worktree of a story is set up. Git must not see what the set-up wrote: it would become a part of the
     /// story.
-    pub(crate) fn note_set_up(&self, request: &RepositoryRequest) -> Result<(), String> {
+    pub(crate) fn note_set_up(&self, request: &RepositoryToolRequest) -> Result<(), String> {
         let folder = self.existing_worktree(&request.story)?;
         let changed = git(&folder, ["status", "--porcelain"])?;
         if !changed.is_empty() {
@@ -181,7 +185,10 @@ impl TeamRepository {
     }
 
     /// Commits the changes of a worktree. Returns the diff against the base, and what changed.
-    pub(crate) fn commit_worktree(&self, request: &RepositoryRequest) -> Result<(String, RepositoryResult), String> {
+    pub(crate) fn commit_worktree(
+        &self,
+        request: &RepositoryToolRequest,
+    ) -> Result<(String, RepositoryToolResult), String> {
         self.with_repository_lock(|| {
             let folder = self.existing_worktree(&request.story)?;
             self.remove_own_lock(&folder);
@@ -200,21 +207,21 @@ impl TeamRepository {
     }
 
     /// Returns the diff between a base and the commit of a worktree.
-    pub(super) fn describe_commit(&self, folder: &Path, base: &str) -> Result<(String, RepositoryResult), String> {
+    pub(super) fn describe_commit(&self, folder: &Path, base: &str) -> Result<(String, RepositoryToolResult), String> {
         let diff = git(folder, ["diff", "--no-color", "--no-ext-diff", "--no-textconv", base, "HEAD"])?;
         let files = git_paths(folder, ["diff", "--name-only", "-z", base, "HEAD"])?;
-        let result = RepositoryResult {
+        let result = RepositoryToolResult {
             base: base.to_owned(),
             commit: git(folder, ["rev-parse", "HEAD"])?,
             diff_digest: diff_digest(&diff),
             files,
-            ..RepositoryResult::default()
+            ..RepositoryToolResult::default()
         };
         Ok((diff, result))
     }
 
     /// Sets a worktree back to a commit. What it contained is kept.
-    pub(crate) fn restore_worktree(&self, request: &RepositoryRequest) -> Result<RepositoryResult, String> {
+    pub(crate) fn restore_worktree(&self, request: &RepositoryToolRequest) -> Result<RepositoryToolResult, String> {
         self.with_repository_lock(|| {
             let folder = self.existing_worktree(&request.story)?;
             let commit = request.commit.clone().or_else(|| request.base.clone()).ok_or("no commit is given")?;
@@ -223,12 +230,12 @@ impl TeamRepository {
             git(&folder, ["reset", "--hard", &commit])?;
             git(&folder, ["clean", "-fd"])?;
             fs::write(self.prepared_marker_path(&request.story), &request.work).map_err(|error| error.to_string())?;
-            Ok(RepositoryResult { commit, ..RepositoryResult::default() })
+            Ok(RepositoryToolResult { commit, ..RepositoryToolResult::default() })
         })
     }
 
     /// Reads one file of a worktree; `None` if it does not exist.
-    pub(crate) fn read_worktree_file(&self, request: &RepositoryRequest) -> Result<Option<String>, String> {
+    pub(crate) fn read_worktree_file(&self, request: &RepositoryToolRequest) -> Result<Option<String>, String> {
         let path = self.file_in_worktree(request)?;
         match fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -241,7 +248,7 @@ impl TeamRepository {
     }
 
     /// Writes one file of a worktree.
-    pub(crate) fn write_worktree_file(&self, request: &RepositoryRequest) -> Result<(), String> {
+    pub(crate) fn write_worktree_file(&self, request: &RepositoryToolRequest) -> Result<(), String> {
         let path = self.file_in_worktree(request)?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|error| error.to_string())?;
@@ -250,7 +257,7 @@ impl TeamRepository {
     }
 
     /// Returns a path in a worktree. Nothing outside of it can be named, and no link is followed.
-    fn file_in_worktree(&self, request: &RepositoryRequest) -> Result<PathBuf, String> {
+    fn file_in_worktree(&self, request: &RepositoryToolRequest) -> Result<PathBuf, String> {
         let folder = self.existing_worktree(&request.story)?;
         let path = request.path.as_deref().ok_or("no path is given")?;
         let mut file = folder;

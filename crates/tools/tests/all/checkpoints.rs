@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::WorkspaceTool::{DiffCheckpoint, RestoreCheckpoint};
 use segue_flows::workspace_tools::{
-    CheckpointRestoreResult, CreateCheckpointArguments, CreateCheckpointResult, RestoreCheckpointArguments,
+    CreateCheckpointArguments, CreateCheckpointResult, RestoreCheckpointArguments, RestoreCheckpointResult,
     WorkspaceStatus, WorkspaceStatusArguments, WorkspaceToolRequest,
 };
 use serde_json::json;
@@ -17,7 +17,7 @@ async fn checkpoint(shop: &TestWorkspace) -> String {
     shop.run_for_flow::<CreateCheckpointResult>(request).await.checkpoint
 }
 
-async fn restore(shop: &TestWorkspace, checkpoint: &str) -> CheckpointRestoreResult {
+async fn restore(shop: &TestWorkspace, checkpoint: &str) -> RestoreCheckpointResult {
     let request = WorkspaceToolRequest::RestoreCheckpoint(RestoreCheckpointArguments { checkpoint: checkpoint.into() });
     shop.run_for_flow(request).await
 }

@@ -2,21 +2,22 @@
 
 use segue_flows::workspace_tools::WorkspaceTool::{ReadFile, RemoveCopy, RestoreCheckpoint, WriteFile};
 use segue_flows::workspace_tools::{
-    CopyCreateResult, CreateCopyArguments, MergeCopyArguments, MergeCopyResult, WorkspaceToolRequest,
+    CreateWorkspaceCopyArguments, CreateWorkspaceCopyResult, MergeWorkspaceCopyArguments, MergeWorkspaceCopyResult,
+    WorkspaceToolRequest,
 };
 use serde_json::json;
 
 use crate::support::{Caller, TestWorkspace, agent, flow};
 
 async fn create_copy(shop: &TestWorkspace, name: &str) -> Caller {
-    let request = WorkspaceToolRequest::CreateCopy(CreateCopyArguments { name: name.into() });
-    let created: CopyCreateResult = shop.run_for_flow(request).await;
+    let request = WorkspaceToolRequest::CreateCopy(CreateWorkspaceCopyArguments { name: name.into() });
+    let created: CreateWorkspaceCopyResult = shop.run_for_flow(request).await;
     Caller { session: format!("project~{name}"), copy: Some(created.copy), ..agent("executor") }
 }
 
-async fn merge(shop: &TestWorkspace, copy: &Caller) -> MergeCopyResult {
+async fn merge(shop: &TestWorkspace, copy: &Caller) -> MergeWorkspaceCopyResult {
     let copy = copy.copy.clone().expect("a copy");
-    shop.run_for_flow(WorkspaceToolRequest::MergeCopy(MergeCopyArguments { copy })).await
+    shop.run_for_flow(WorkspaceToolRequest::MergeCopy(MergeWorkspaceCopyArguments { copy })).await
 }
 
 async fn write(shop: &TestWorkspace, caller: &Caller, path: &str, content: &str) {
@@ -104,8 +105,8 @@ async fn a_repeated_request_returns_the_same_copy_and_other_owners_do_not_see_it
 async fn agent_with_a_copy_of_its_name_works_there_until_the_copy_is_removed() {
     let shop = TestWorkspace::new();
     shop.put("a.txt", "one\n");
-    let request = |name: &str| WorkspaceToolRequest::CreateCopy(CreateCopyArguments { name: name.into() });
-    let created: CopyCreateResult = shop.run_for_flow(request("executor")).await;
+    let request = |name: &str| WorkspaceToolRequest::CreateCopy(CreateWorkspaceCopyArguments { name: name.into() });
+    let created: CreateWorkspaceCopyResult = shop.run_for_flow(request("executor")).await;
     let (executor, helper) = (agent("executor"), agent("helper"));
     write(&shop, &executor, "a.txt", "theirs\n").await;
     assert_eq!(shop.get("a.txt"), "one\n", "it works in its copy");
@@ -118,8 +119,8 @@ async fn agent_with_a_copy_of_its_name_works_there_until_the_copy_is_removed() {
         "the copy belongs to one session"
     );
     let copy = created.copy;
-    let merged: MergeCopyResult =
-        shop.run_for_flow(WorkspaceToolRequest::MergeCopy(MergeCopyArguments { copy: copy.clone() })).await;
+    let merged: MergeWorkspaceCopyResult =
+        shop.run_for_flow(WorkspaceToolRequest::MergeCopy(MergeWorkspaceCopyArguments { copy: copy.clone() })).await;
     assert_eq!(merged.conflicts.len(), 1);
     shop.ok(&flow(), RemoveCopy, json!({"copy": copy})).await;
     assert_eq!(shop.ok(&executor, ReadFile, json!({"path": "a.txt"})).await, "1\tours\n");

@@ -5,7 +5,7 @@ use segue_flows::workspace_tools::WorkspaceTool::{
     DeleteFile, EditFile, ListFiles, MoveFile, ReadFile, SearchFiles, Status, WriteFile,
 };
 use segue_flows::workspace_tools::{
-    FileChange, FileChangeKind, FileChanges, WorkspaceStatus, WorkspaceStatusArguments, WorkspaceToolRequest,
+    FileChange, FileChangeKind, FileChangesResult, WorkspaceStatus, WorkspaceStatusArguments, WorkspaceToolRequest,
 };
 use segue_tools::WorkspaceConfig;
 use serde_json::json;
@@ -22,7 +22,7 @@ async fn a_file_is_written_read_edited_moved_and_deleted() {
     assert_eq!(written.artifacts.len(), 1);
     assert_eq!(written.artifacts[0].kind, ToolArtifactKind::Diff);
     assert!(written.artifacts[0].text.contains("+one\n+two\n"), "{}", written.artifacts[0].text);
-    let changes: FileChanges = serde_json::from_value(written.value.expect("a value")).expect("typed");
+    let changes: FileChangesResult = serde_json::from_value(written.value.expect("a value")).expect("typed");
     let expected =
         FileChange { path: "src/a.txt".into(), kind: FileChangeKind::Created, lines_added: 2, lines_removed: 0 };
     assert_eq!(changes.changes, [expected]);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::UnixMillis;
 use crate::phase::PhaseGraph;
-use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer, TransitionProposerKind};
+use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, TransitionProposer, TransitionProposerKind};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusalReason, rule_on_proposal};
 use crate::phase::state::{PhaseGraphState, PhaseProposal, SkippedRequirement, TransitionCause};
 use expect_test::{Expect, expect};
@@ -17,16 +17,16 @@ fn guarded(guard: Guard) -> PhaseGraph {
     graph
 }
 
-fn rule(graph: &PhaseGraph, by: Proposer, conditions: &GuardInputs) -> PhaseProposalRuling {
+fn rule(graph: &PhaseGraph, by: TransitionProposer, conditions: &GuardInputs) -> PhaseProposalRuling {
     rule_on_proposal(graph, &PhaseGraphState::new(graph, UnixMillis(0)), &PhaseProposal::new("b", by), conditions)
 }
 
-fn passes(guard: &Guard, by: Proposer, conditions: &GuardInputs) -> bool {
+fn passes(guard: &Guard, by: TransitionProposer, conditions: &GuardInputs) -> bool {
     matches!(rule(&guarded(guard.clone()), by, conditions), PhaseProposalRuling::Enter(_))
 }
 
 fn check_refusal(guard: Guard, expected: Expect) {
-    match rule(&guarded(guard), Proposer::Tool("mcp".into()), &GuardInputs::default()) {
+    match rule(&guarded(guard), TransitionProposer::Tool("mcp".into()), &GuardInputs::default()) {
         PhaseProposalRuling::Enter(transition) => panic!("accepted: {transition:?}"),
         PhaseProposalRuling::Refuse(refusal) => expected.assert_eq(&refusal.to_string()),
     }
@@ -45,8 +45,8 @@ fn a_handover_of_this_visit_opens_the_edge() {
     let guard = Guard::Handover("brief".into());
     let with = GuardInputs { handovers: BTreeSet::from(["brief".into()]), verdicts: BTreeMap::new() };
     let other = GuardInputs { handovers: BTreeSet::from(["workflow".into()]), verdicts: BTreeMap::new() };
-    assert!(passes(&guard, Proposer::Engine, &with));
-    assert!(!passes(&guard, Proposer::Engine, &other));
+    assert!(passes(&guard, TransitionProposer::Engine, &with));
+    assert!(!passes(&guard, TransitionProposer::Engine, &other));
     check_refusal(
         guard,
         expect![
@@ -58,13 +58,13 @@ fn a_handover_of_this_visit_opens_the_edge() {
 #[test]
 fn condition_without_a_verdict_does_not_hold() {
     let guard = Guard::Condition("clear".to_owned());
-    assert!(passes(&guard, Proposer::User, &holding("clear", ConditionVerdict::Holds)));
+    assert!(passes(&guard, TransitionProposer::User, &holding("clear", ConditionVerdict::Holds)));
     assert!(!passes(
         &guard,
-        Proposer::User,
+        TransitionProposer::User,
         &holding("clear", ConditionVerdict::Fails("two questions are open".to_owned()))
     ));
-    assert!(!passes(&guard, Proposer::User, &holding("other", ConditionVerdict::Holds)));
+    assert!(!passes(&guard, TransitionProposer::User, &holding("other", ConditionVerdict::Holds)));
     check_refusal(
         guard,
         expect![
@@ -75,8 +75,16 @@ fn condition_without_a_verdict_does_not_hold() {
 
 #[test]
 fn a_tool_proposes_like_anyone_and_the_guard_decides() {
-    assert!(passes(&by(&[TransitionProposerKind::Tool]), Proposer::Tool("mcp".into()), &GuardInputs::default()));
-    assert!(!passes(&by(&[TransitionProposerKind::Tool]), Proposer::Agent("mcp".into()), &GuardInputs::default()));
+    assert!(passes(
+        &by(&[TransitionProposerKind::Tool]),
+        TransitionProposer::Tool("mcp".into()),
+        &GuardInputs::default()
+    ));
+    assert!(!passes(
+        &by(&[TransitionProposerKind::Tool]),
+        TransitionProposer::Agent("mcp".into()),
+        &GuardInputs::default()
+    ));
     let user_only = by(&[TransitionProposerKind::User, TransitionProposerKind::Operator]);
     check_refusal(
         user_only,
@@ -91,10 +99,10 @@ fn all_and_any_name_exactly_what_is_missing() {
     let clear = || Guard::Condition("clear".to_owned());
     let brief = || Guard::Handover("brief".into());
     let yes = holding("clear", ConditionVerdict::Holds);
-    assert!(!passes(&Guard::All(vec![clear(), brief()]), Proposer::User, &yes));
-    assert!(passes(&Guard::Any(vec![brief(), clear()]), Proposer::User, &yes));
-    assert!(passes(&Guard::All(Vec::new()), Proposer::User, &yes));
-    assert!(!passes(&Guard::Any(Vec::new()), Proposer::User, &yes));
+    assert!(!passes(&Guard::All(vec![clear(), brief()]), TransitionProposer::User, &yes));
+    assert!(passes(&Guard::Any(vec![brief(), clear()]), TransitionProposer::User, &yes));
+    assert!(passes(&Guard::All(Vec::new()), TransitionProposer::User, &yes));
+    assert!(!passes(&Guard::Any(Vec::new()), TransitionProposer::User, &yes));
     let nested =
         Guard::All(vec![clear(), Guard::Any(vec![brief(), by(&[TransitionProposerKind::User])]), Guard::Always]);
     check_refusal(
@@ -109,7 +117,7 @@ fn all_and_any_name_exactly_what_is_missing() {
 fn open_gate_is_reported_before_an_unmet_guard() {
     let mut graph = guarded(Guard::Condition("clear".to_owned()));
     graph.gates.push(gate("g", "a", "end", &["b"]));
-    let ruling = rule(&graph, Proposer::User, &GuardInputs::default());
+    let ruling = rule(&graph, TransitionProposer::User, &GuardInputs::default());
     assert!(
         matches!(ruling, PhaseProposalRuling::Refuse(refusal) if matches!(refusal.why, PhaseRefusalReason::GatesOpen(_)))
     );
@@ -119,10 +127,10 @@ fn open_gate_is_reported_before_an_unmet_guard() {
 fn grant_overrides_an_unmet_guard_and_records_it() {
     let graph = guarded(Guard::Condition("clear".to_owned()));
     let mut state = PhaseGraphState::new(&graph, UnixMillis(0));
-    let given = crate::phase::user_override::issue_skip_grant(&graph, &state, &Proposer::User, &"b".into());
+    let given = crate::phase::user_override::issue_skip_grant(&graph, &state, &TransitionProposer::User, &"b".into());
     state.add_grant(given.expect("the user may"));
     let PhaseProposalRuling::Enter(transition) =
-        rule_on_proposal(&graph, &state, &PhaseProposal::new("b", Proposer::Engine), &GuardInputs::default())
+        rule_on_proposal(&graph, &state, &PhaseProposal::new("b", TransitionProposer::Engine), &GuardInputs::default())
     else {
         panic!("it was granted")
     };
@@ -138,7 +146,7 @@ fn edge_to_itself_begins_a_new_visit() {
     graph.gates.push(gate("g", "plan", "work", &[]));
     assert_eq!(graph.validate(), Ok(()));
     let mut state = PhaseGraphState::new(&graph, UnixMillis(0));
-    let again = PhaseProposal::new("work", Proposer::Engine);
+    let again = PhaseProposal::new("work", TransitionProposer::Engine);
     let none = GuardInputs::default();
     let PhaseProposalRuling::Enter(first) = rule_on_proposal(&graph, &state, &again, &none) else {
         panic!("an edge leads there")

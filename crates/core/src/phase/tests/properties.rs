@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{PhaseName, UnixMillis};
 use crate::phase::diagram::render_mermaid;
-use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, Proposer, TransitionProposerKind};
+use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, TransitionProposer, TransitionProposerKind};
 use crate::phase::limit::{expiry_transition, visit_deadline};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusal, allowed_phases, rule_on_proposal};
 use crate::phase::state::{
@@ -24,15 +24,15 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// The next step of a random history.
 #[derive(Debug, Clone)]
 enum Step {
-    Propose(usize, Proposer, GuardInputs),
-    Grant(usize, Proposer),
+    Propose(usize, TransitionProposer, GuardInputs),
+    Grant(usize, TransitionProposer),
     Revoke(usize),
     Turn,
     Round,
     Wait(u64),
     /// The session waits for a person or another session.
     WaitForOthers(u64),
-    Rollback(usize, Proposer),
+    Rollback(usize, TransitionProposer),
 }
 
 /// A phase that was entered.
@@ -213,14 +213,14 @@ fn assert_survives<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug
     assert_eq!(serde_json::from_str::<T>(&written).expect("it can be read"), *value, "{written}");
 }
 
-fn any_proposer() -> impl Strategy<Value = Proposer> {
+fn any_proposer() -> impl Strategy<Value = TransitionProposer> {
     prop_oneof![
-        Just(Proposer::User),
-        Just(Proposer::Operator),
-        Just(Proposer::Role("router".into())),
-        Just(Proposer::Agent("coder-1".into())),
-        Just(Proposer::Tool("shell".into())),
-        Just(Proposer::Engine),
+        Just(TransitionProposer::User),
+        Just(TransitionProposer::Operator),
+        Just(TransitionProposer::Role("router".into())),
+        Just(TransitionProposer::Agent("coder-1".into())),
+        Just(TransitionProposer::Tool("shell".into())),
+        Just(TransitionProposer::Engine),
     ]
 }
 
@@ -392,7 +392,7 @@ fn transitions(graph: &PhaseGraph, state: &PhaseGraphState) -> Vec<PhaseTransiti
         let verdicts = held.filter_map(|(_, gate)| Some((gate.condition.clone()?, ConditionVerdict::Holds)));
         let conditions = GuardInputs { verdicts: verdicts.collect(), ..GuardInputs::default() };
         for phase in &graph.phases {
-            let proposal = PhaseProposal::new(phase.name.clone(), Proposer::Engine);
+            let proposal = PhaseProposal::new(phase.name.clone(), TransitionProposer::Engine);
             match rule_on_proposal(graph, state, &proposal, &conditions) {
                 PhaseProposalRuling::Enter(transition) => found.push(transition),
                 PhaseProposalRuling::Refuse(_) => {}
@@ -488,12 +488,12 @@ proptest! {
                 break;
             }
             let holds = all_conditions_hold(&graph);
-            let may = allowed_phases(&graph, &state, &Proposer::Engine, &holds);
+            let may = allowed_phases(&graph, &state, &TransitionProposer::Engine, &holds);
             let transition = if may.is_empty() {
                 state.turns_done = u32::MAX;
                 expiry_transition(&graph, &state, UnixMillis(u64::MAX), None).expect("a sound graph has a way out of every phase of work")
             } else {
-                let proposal = PhaseProposal::new(may[step % may.len()].clone(), Proposer::Engine);
+                let proposal = PhaseProposal::new(may[step % may.len()].clone(), TransitionProposer::Engine);
                 match rule_on_proposal(&graph, &state, &proposal, &holds) {
                     PhaseProposalRuling::Enter(transition) => transition,
                     PhaseProposalRuling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),

@@ -1,7 +1,7 @@
 //! The rules of a project's seven phases. Prefixes name the row of the requirements checklist.
 
 use crate::ids::{PhaseName, UnixMillis};
-use crate::phase::guard::{ConditionVerdict, GuardInputs, Proposer};
+use crate::phase::guard::{ConditionVerdict, GuardInputs, TransitionProposer};
 use crate::phase::limit::{expiry_transition, visit_deadline};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusalReason, allowed_phases, rule_on_proposal};
 use crate::phase::state::{
@@ -105,7 +105,7 @@ fn t5_transition_contains_its_note() {
         message: Some("build it as planned".to_owned()),
         summary: Some("three steps, none begun".to_owned()),
     };
-    let by = Proposer::Agent("planner-1".into());
+    let by = TransitionProposer::Agent("planner-1".into());
     let proposal = PhaseProposal { to: "execute".into(), by: by.clone(), note: note.clone() };
     let PhaseProposalRuling::Enter(transition) =
         rule_on_proposal(&graph, &at("plan"), &proposal, &GuardInputs::default())
@@ -229,7 +229,7 @@ fn t24_nothing_follows_the_end() {
         assert_eq!((refusal.why, refusal.allowed), (PhaseRefusalReason::Terminal, Vec::new()));
     }
     assert_eq!(
-        issue_skip_grant(&graph, &state, &Proposer::User, &"chat".into()),
+        issue_skip_grant(&graph, &state, &TransitionProposer::User, &"chat".into()),
         Err(SkipGrantRefusal::Terminal { current: "end".into() })
     );
 }
@@ -239,11 +239,16 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
     let graph = seven();
     let mut state = at("execute");
     let to = PhaseName::from("end");
-    for by in [router(), Proposer::Agent("executor".into()), Proposer::Tool("shell".into()), Proposer::Engine] {
+    for by in [
+        router(),
+        TransitionProposer::Agent("executor".into()),
+        TransitionProposer::Tool("shell".into()),
+        TransitionProposer::Engine,
+    ] {
         let refusal = issue_skip_grant(&graph, &state, &by, &to).expect_err("no authority");
         assert_eq!(refusal, SkipGrantRefusal::NotAuthorized { by, to: to.clone() });
     }
-    let given = issue_skip_grant(&graph, &state, &Proposer::User, &to).expect("the user may");
+    let given = issue_skip_grant(&graph, &state, &TransitionProposer::User, &to).expect("the user may");
     expect![
         "`end` may be entered once; this may skip phase `verification` (gate `verify`); \
          phase `chores` (gate `tidy`); phase `reflection` (gate `learn`); \
@@ -267,7 +272,9 @@ fn grant_allows_one_transition_and_closes_skipped_gates() {
     let graph = seven();
     let mut state = at("chat");
     // Given in advance, before the gate is open.
-    state.add_grant(issue_skip_grant(&graph, &state, &Proposer::Operator, &"chores".into()).expect("an operator may"));
+    state.add_grant(
+        issue_skip_grant(&graph, &state, &TransitionProposer::Operator, &"chores".into()).expect("an operator may"),
+    );
     state.apply_transition(&accepted(&graph, &state, "execute"), UnixMillis(1));
     let transition = accepted(&graph, &state, "chores");
     assert_eq!(transition.closes_gates, ["verify"]);
@@ -285,7 +292,9 @@ fn grant_allows_one_transition_and_closes_skipped_gates() {
 fn unneeded_grant_ends_with_the_transition() {
     let graph = seven();
     let mut state = at("verification");
-    state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"chores".into()).expect("the user may"));
+    state.add_grant(
+        issue_skip_grant(&graph, &state, &TransitionProposer::User, &"chores".into()).expect("the user may"),
+    );
     let transition = accepted(&graph, &state, "chores");
     assert_eq!(transition.cause, TransitionCause::Proposed);
     state.apply_transition(&transition, UnixMillis(1));
@@ -297,13 +306,15 @@ fn grant_can_be_revoked_and_is_not_duplicated() {
     let graph = seven();
     let mut state = at("execute");
     for _ in 0..3 {
-        state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"end".into()).expect("the user may"));
+        state.add_grant(
+            issue_skip_grant(&graph, &state, &TransitionProposer::User, &"end".into()).expect("the user may"),
+        );
     }
     assert_eq!(state.grants.len(), 1);
     state.revoke_grant(&"end".into());
     refused(&graph, &state, "end");
-    assert!(issue_skip_grant(&graph, &state, &Proposer::User, &"execute".into()).is_err());
-    assert!(issue_skip_grant(&graph, &state, &Proposer::User, &"nowhere".into()).is_err());
+    assert!(issue_skip_grant(&graph, &state, &TransitionProposer::User, &"execute".into()).is_err());
+    assert!(issue_skip_grant(&graph, &state, &TransitionProposer::User, &"nowhere".into()).is_err());
 }
 
 #[test]
@@ -318,7 +329,7 @@ fn turn_limit_is_reached_after_the_last_allowed_turn() {
         state.count_turn_ended_in_visit();
     }
     let transition = expiry_transition(&graph, &state, UnixMillis(9000), None).expect("six turns are over");
-    assert_eq!((transition.to.as_str(), &transition.by), ("chat", &Proposer::Engine));
+    assert_eq!((transition.to.as_str(), &transition.by), ("chat", &TransitionProposer::Engine));
     assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: Vec::new() });
     state.apply_transition(&transition, UnixMillis(9000));
     state.count_turn_ended_in_visit();
@@ -393,9 +404,9 @@ fn a_rollback_restores_phase_and_gates_under_a_new_visit() {
     let graph = seven();
     let past = walked(&graph, &["execute"]);
     let mut state = walked(&graph, &["execute", "verification", "chores"]);
-    state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"end".into()).expect("the user may"));
-    let transition =
-        plan_rollback(&graph, &state, &past, &Proposer::User, TransitionNote::default()).expect("it lies behind");
+    state.add_grant(issue_skip_grant(&graph, &state, &TransitionProposer::User, &"end".into()).expect("the user may"));
+    let transition = plan_rollback(&graph, &state, &past, &TransitionProposer::User, TransitionNote::default())
+        .expect("it lies behind");
     assert_eq!(transition.cause, TransitionCause::RolledBack { to_visit: 2 });
     state.apply_transition(&transition, UnixMillis(7000));
     assert_eq!(state.current.as_str(), "execute");
@@ -411,7 +422,8 @@ fn rollback_to_the_current_visit_restarts_it() {
     let mut state = at("execute");
     let past = state.clone();
     state.count_turn_started_in_visit();
-    let again = plan_rollback(&graph, &state, &past, &Proposer::User, TransitionNote::default()).expect("it has begun");
+    let again = plan_rollback(&graph, &state, &past, &TransitionProposer::User, TransitionNote::default())
+        .expect("it has begun");
     state.apply_transition(&again, UnixMillis(5000));
     assert_eq!((state.current.as_str(), state.visit, state.turns_started), ("execute", 3, 0));
     assert_eq!(state.open_gates, past.open_gates);
@@ -422,14 +434,15 @@ fn only_the_user_can_roll_back_from_the_end() {
     let graph = seven();
     let past = at("chat");
     let state = at("end");
-    plan_rollback(&graph, &state, &past, &Proposer::Operator, TransitionNote::default()).expect("an operator may");
+    plan_rollback(&graph, &state, &past, &TransitionProposer::Operator, TransitionNote::default())
+        .expect("an operator may");
     let asked = plan_rollback(&graph, &state, &past, &router(), TransitionNote::default());
     assert_eq!(asked, Err(PhaseRollbackRefusal::NotAuthorized { by: router() }));
-    let ahead = plan_rollback(&graph, &past, &state, &Proposer::User, TransitionNote::default());
+    let ahead = plan_rollback(&graph, &past, &state, &TransitionProposer::User, TransitionNote::default());
     assert_eq!(ahead, Err(PhaseRollbackRefusal::NotPast { to: 2, current: 1 }));
     let mut smaller = graph.clone();
     smaller.phases.remove(0);
-    let gone = plan_rollback(&smaller, &state, &past, &Proposer::User, TransitionNote::default());
+    let gone = plan_rollback(&smaller, &state, &past, &TransitionProposer::User, TransitionNote::default());
     assert_eq!(gone, Err(PhaseRollbackRefusal::PhaseGone { phase: "chat".into() }));
 }
 
@@ -441,7 +454,9 @@ fn user_can_leave_a_phase_that_was_removed_from_the_graph() {
     graph.edges.retain(|edge| edge.from != "plan" && edge.to != "plan");
     assert_eq!(refused(&graph, &state, "execute").why, PhaseRefusalReason::NoEdge);
     assert_eq!(expiry_transition(&graph, &state, UnixMillis(u64::MAX), None), None);
-    state.add_grant(issue_skip_grant(&graph, &state, &Proposer::User, &"execute".into()).expect("the user may"));
+    state.add_grant(
+        issue_skip_grant(&graph, &state, &TransitionProposer::User, &"execute".into()).expect("the user may"),
+    );
     accepted(&graph, &state, "execute");
 }
 

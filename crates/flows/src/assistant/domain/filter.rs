@@ -15,7 +15,7 @@ pub struct RecordQuery {
     pub kind: String,
     /// The filters, all of which must match.
     #[serde(default, rename = "where", skip_serializing_if = "Vec::is_empty")]
-    pub filters: Vec<RecordFilter>,
+    pub filters: Vec<RecordFieldCondition>,
     /// The order; the order of creation if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort: Option<RecordSort>,
@@ -36,7 +36,7 @@ pub struct RecordSort {
 
 /// A condition on one field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordFilter {
+pub struct RecordFieldCondition {
     /// The name of the field; `id` is the record itself.
     pub field: String,
     pub op: FilterOperator,
@@ -129,7 +129,7 @@ impl RecordQuery {
         }
         let mut parsed = Vec::new();
         for filter in &filters {
-            match RecordFilter::parse(kind, filter, link) {
+            match RecordFieldCondition::parse(kind, filter, link) {
                 Ok(filter) => parsed.push(filter),
                 Err(why) => errors.push(why),
             }
@@ -178,7 +178,7 @@ impl RecordSort {
     }
 }
 
-impl RecordFilter {
+impl RecordFieldCondition {
     /// Parses one filter.
     ///
     /// # Errors
@@ -295,8 +295,8 @@ mod tests {
         name.strip_prefix("recipe_").map(|n| format!("id-{n}")).ok_or_else(|| format!("`{name}` is no reference"))
     }
 
-    fn filter(value: Value) -> Result<RecordFilter, String> {
-        RecordFilter::parse(&recipe(), &value, &refs)
+    fn filter(value: Value) -> Result<RecordFieldCondition, String> {
+        RecordFieldCondition::parse(&recipe(), &value, &refs)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    DomainSchema, RecordFieldKind, RecordFilter, RecordQuery, RecordSort, RecordType, check_about_length,
+    DomainSchema, RecordFieldCondition, RecordFieldKind, RecordQuery, RecordSort, RecordType, check_about_length,
     parse_days_from_today,
 };
 use crate::limits::{SNAPSHOT_QUERIES_MAX, SNAPSHOT_ROWS_MAX, STANDING_ROWS_MAX};
@@ -30,14 +30,14 @@ pub struct DomainSnapshotQuery {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DomainSnapshotParameters {
-    pub queries: Vec<TitledQuery>,
+    pub queries: Vec<TitledSnapshotQuery>,
     /// The types whose versions are requested.
     pub versions_of: Vec<String>,
 }
 
 /// A checked query of a snapshot, with the heading of its records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TitledQuery {
+pub struct TitledSnapshotQuery {
     pub title: String,
     pub query: RecordQuery,
 }
@@ -51,16 +51,19 @@ impl DomainSchema {
 
     /// Returns the queries of the snapshot, the standing types first. `date_after_days` resolves dates
     /// such as `today+3`.
-    pub fn snapshot_queries(&self, date_after_days: impl Fn(i64) -> String) -> Vec<TitledQuery> {
+    pub fn snapshot_queries(&self, date_after_days: impl Fn(i64) -> String) -> Vec<TitledSnapshotQuery> {
         let standing = self.types.iter().filter(|kind| kind.standing).map(|kind| {
             let title =
                 if kind.about.is_empty() { kind.name.clone() } else { format!("{}: {}", kind.name, kind.about) };
             let (filters, sort, limit) = (Vec::new(), None, STANDING_ROWS_MAX);
-            TitledQuery { title, query: RecordQuery { kind: kind.name.clone(), filters, sort, limit, full: true } }
+            TitledSnapshotQuery {
+                title,
+                query: RecordQuery { kind: kind.name.clone(), filters, sort, limit, full: true },
+            }
         });
         let declared = self.snapshot.iter().filter_map(|query| {
             let resolved = query.resolve(self.find_type(&query.kind)?, &date_after_days).ok()?;
-            Some(TitledQuery { title: query.title.clone(), query: resolved })
+            Some(TitledSnapshotQuery { title: query.title.clone(), query: resolved })
         });
         standing.chain(declared).collect()
     }
@@ -98,7 +101,7 @@ impl DomainSnapshotQuery {
             if let Some(days) = days.filter(|_| is_date) {
                 condition["value"] = Value::String(date_after_days(days));
             }
-            RecordFilter::parse(kind, &condition, &no_links)
+            RecordFieldCondition::parse(kind, &condition, &no_links)
         });
         let filters = filters.collect::<Result<Vec<_>, _>>()?;
         let sort = match &self.sort {

@@ -13,13 +13,13 @@ use super::{AssistantFlowContext, truncate_chars};
 use crate::assistant::domain::{DomainSchema, RecordField, RecordFieldKind, RecordType};
 use crate::assistant::registry::{EntityRelevanceTier, KnownRecordOrDraft, LoadedRecordSource, RecordLoadLevel};
 use crate::assistant::tools::{
-    DomainToolResult, ToolResultRecord, render_plain_row, render_record_line, render_record_row,
+    DomainToolResult, ReturnedDomainRecord, render_plain_row, render_record_line, render_record_row,
 };
 use crate::limits::{STEP_RECORDS_CHARS_MAX, STEP_RESULT_CHARS_MAX};
 
 /// A known record or draft as prompts show it. It has no id.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptEntity {
+pub struct EntityForPrompt {
     pub reference: String,
     pub kind: String,
     pub label: String,
@@ -33,7 +33,7 @@ pub struct PromptEntity {
     pub saved: bool,
 }
 
-impl PromptEntity {
+impl EntityForPrompt {
     /// Converts an entry of the registry.
     #[must_use]
     pub fn from_entity(row: &(&str, &KnownRecordOrDraft, EntityRelevanceTier)) -> Self {
@@ -62,7 +62,7 @@ impl PromptEntity {
 
 /// Records as lines of JSON, as many as fit.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct RecordLines {
+pub struct RecordsAsJsonLines {
     /// The lines in a code fence; empty if there are none.
     pub rows: String,
     /// The number of records that did not fit.
@@ -88,7 +88,7 @@ impl<'a> RecordRenderer<'a> {
 
     /// Renders the records behind references.
     #[must_use]
-    pub fn render_references<'r>(&self, references: impl IntoIterator<Item = &'r str>) -> RecordLines {
+    pub fn render_references<'r>(&self, references: impl IntoIterator<Item = &'r str>) -> RecordsAsJsonLines {
         let mut lines = Vec::new();
         let mut label_only = Vec::new();
         for reference in references {
@@ -97,14 +97,14 @@ impl<'a> RecordRenderer<'a> {
                 None => label_only.push(reference.to_owned()),
             }
         }
-        RecordLines { label_only, ..fit_record_lines(lines) }
+        RecordsAsJsonLines { label_only, ..fit_record_lines(lines) }
     }
 
     /// Renders the rows of a tool result.
     #[must_use]
-    pub fn render_result_rows(&self, result: &DomainToolResult) -> RecordLines {
+    pub fn render_result_rows(&self, result: &DomainToolResult) -> RecordsAsJsonLines {
         let entities = &self.view.state.entities;
-        let line = |row: &ToolResultRecord| {
+        let line = |row: &ReturnedDomainRecord| {
             let reference = entities.find_reference(&row.kind, &row.id)?;
             Some(self.render_row(reference, row))
         };
@@ -137,7 +137,7 @@ impl<'a> RecordRenderer<'a> {
     }
 
     /// Renders one record. A server may put ids into any field, so these are replaced too.
-    fn render_row(&self, reference: &str, row: &ToolResultRecord) -> String {
+    fn render_row(&self, reference: &str, row: &ReturnedDomainRecord) -> String {
         let entities = &self.view.state.entities;
         let line = render_record_row(self.domain, entities, reference, row);
         if self.domain.server.is_some() { entities.replace_ids_with_references(&line) } else { line }
@@ -151,14 +151,14 @@ impl<'a> RecordRenderer<'a> {
         Some(entities.replace_references_with_labels(&canonical_json(&Value::Object(content.clone()))))
     }
 
-    fn load_result_row(&self, text: TextRef, row_index: usize) -> Option<ToolResultRecord> {
+    fn load_result_row(&self, text: TextRef, row_index: usize) -> Option<ReturnedDomainRecord> {
         let mut parsed = self.parsed_results.borrow_mut();
         let result = parsed.entry(text.body).or_insert_with(|| DomainToolResult::parse(&self.view.read_text(text)));
         result.as_ref()?.rows.get(row_index).cloned()
     }
 }
 
-fn fit_record_lines(lines: Vec<String>) -> RecordLines {
+fn fit_record_lines(lines: Vec<String>) -> RecordsAsJsonLines {
     let count = lines.len();
     let mut chars = 0;
     let fits = |line: &String| {
@@ -167,7 +167,7 @@ fn fit_record_lines(lines: Vec<String>) -> RecordLines {
     };
     let kept: Vec<String> = lines.into_iter().take_while(fits).collect();
     let rows = if kept.is_empty() { String::new() } else { wrap_in_code_fence(&kept.join("\n")) };
-    RecordLines { rows, hidden_count: count - kept.len(), label_only: Vec::new() }
+    RecordsAsJsonLines { rows, hidden_count: count - kept.len(), label_only: Vec::new() }
 }
 
 /// Returns a record of a type and a change, for the samples in prompts. Texts, dates and references are placeholders that cannot be

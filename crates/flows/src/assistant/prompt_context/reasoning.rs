@@ -9,29 +9,29 @@ use crate::limits::FOLDED_CHARS_MAX;
 
 /// The turn summaries that a prompt shows.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptTurnSummaries {
+pub struct TurnSummariesForPrompt {
     /// The summary of older turns.
     pub compacted: Option<String>,
     /// The turns in full, oldest first.
-    pub turns: Vec<PromptTurnSummary>,
+    pub turns: Vec<TurnSummaryForPrompt>,
 }
 
 /// One turn's summary as prompts show it.
 #[derive(Debug, Clone, Serialize)]
-pub struct PromptTurnSummary {
+pub struct TurnSummaryForPrompt {
     turn: u32,
     phase: &'static str,
     intent: String,
     decision: &'static str,
     goal: String,
-    steps: Vec<PromptStepSummary>,
+    steps: Vec<StepSummaryForPrompt>,
     retained: Vec<String>,
     demoted: Vec<String>,
     blocked: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct PromptStepSummary {
+struct StepSummaryForPrompt {
     step: u32,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -42,13 +42,13 @@ struct PromptStepSummary {
     note: Option<String>,
 }
 
-impl PromptTurnSummaries {
+impl TurnSummariesForPrompt {
     /// Returns the newest turns, and the summary of those that were compacted.
     #[must_use]
     pub fn from_recent_turns(view: &AssistantFlowContext<'_>) -> Self {
         Self {
             compacted: render_compacted_reasoning(view),
-            turns: view.state.reasoning.recent.iter().map(PromptTurnSummary::from_summary).collect(),
+            turns: view.state.reasoning.recent.iter().map(TurnSummaryForPrompt::from_summary).collect(),
         }
     }
 
@@ -57,7 +57,7 @@ impl PromptTurnSummaries {
     pub fn from_uncompacted_turns(view: &AssistantFlowContext<'_>) -> Self {
         Self {
             compacted: render_compacted_reasoning(view),
-            turns: view.state.reasoning.uncompacted.iter().map(PromptTurnSummary::from_summary).collect(),
+            turns: view.state.reasoning.uncompacted.iter().map(TurnSummaryForPrompt::from_summary).collect(),
         }
     }
 
@@ -73,7 +73,7 @@ fn render_compacted_reasoning(view: &AssistantFlowContext<'_>) -> Option<String>
     Some(truncate_chars(view.read_text(compacted.text).trim(), FOLDED_CHARS_MAX))
 }
 
-impl PromptTurnSummary {
+impl TurnSummaryForPrompt {
     /// Converts a stored summary.
     #[must_use]
     pub fn from_summary(summary: &TurnDecisionSummary) -> Self {
@@ -83,7 +83,7 @@ impl PromptTurnSummary {
             intent: summary.intent.clone(),
             decision: summary.decision.map_or("nothing", |decision| decision.as_str()),
             goal: summary.goal.clone(),
-            steps: summary.steps.iter().map(PromptStepSummary::from_summary).collect(),
+            steps: summary.steps.iter().map(StepSummaryForPrompt::from_summary).collect(),
             retained: summary.curation.retained.clone(),
             demoted: summary.curation.demoted.clone(),
             blocked: summary.blocked_reason.clone(),
@@ -91,7 +91,7 @@ impl PromptTurnSummary {
     }
 }
 
-impl PromptStepSummary {
+impl StepSummaryForPrompt {
     fn from_summary(step: &AssistantStepSummary) -> Self {
         Self {
             step: step.step,

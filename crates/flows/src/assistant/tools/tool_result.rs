@@ -23,7 +23,7 @@ use crate::limits::MENTIONED_IDS_MAX;
 pub struct DomainToolResult {
     /// The records, with all fields or a summary.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rows: Vec<ToolResultRecord>,
+    pub rows: Vec<ReturnedDomainRecord>,
     /// The number of records that match, including those not returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
@@ -70,12 +70,12 @@ pub struct DomainSnapshotSection {
     #[serde(default)]
     pub total: u64,
     #[serde(default)]
-    pub rows: Vec<ToolResultRecord>,
+    pub rows: Vec<ReturnedDomainRecord>,
 }
 
 /// A record as a tool returns it. A link is `{"id", "label"}`, several links are a list of these.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolResultRecord {
+pub struct ReturnedDomainRecord {
     #[serde(rename = "type")]
     pub kind: String,
     pub id: String,
@@ -225,7 +225,7 @@ pub fn render_record_row(
     domain: &DomainSchema,
     entities: &KnownEntities,
     reference: &str,
-    row: &ToolResultRecord,
+    row: &ReturnedDomainRecord,
 ) -> String {
     let mut shown = Map::new();
     let fields = domain.find_type(&row.kind).map(|kind| kind.fields.as_slice()).unwrap_or_default();
@@ -244,7 +244,7 @@ pub fn render_record_row(
 
 /// Renders a record as one line of plain text, with labels in place of links.
 #[must_use]
-pub fn render_plain_row(domain: &DomainSchema, row: &ToolResultRecord) -> String {
+pub fn render_plain_row(domain: &DomainSchema, row: &ReturnedDomainRecord) -> String {
     let declared = domain.find_type(&row.kind).map(|kind| kind.fields.as_slice()).unwrap_or_default();
     let names: Vec<&str> = match declared {
         [] => row.fields.keys().map(String::as_str).collect(),

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::write_binding::StepWritePermissions;
-use super::{AvailableMcpTool, DomainOperation, DomainToolRequest, ToolRunPurpose, list_available_tools};
+use super::{AvailableMcpTool, DomainOperation, DomainToolRequest, DomainToolRunPurpose, list_available_tools};
 use crate::assistant::domain::format_name_list;
 use crate::assistant::domain::{
-    DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordFilter, RecordQuery, RecordType,
-    RecordValidationMode, check_record,
+    DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldCondition, RecordFieldKind, RecordQuery,
+    RecordType, RecordValidationMode, check_record,
 };
 use crate::assistant::facts::{AssistantPlanStep, AssistantPlanStepKind};
 use crate::assistant::registry::{KnownEntities, LoadedRecordSource, RecordLoadLevel};
@@ -102,7 +102,7 @@ impl<'w> DomainToolCallTranslator<'w> {
         DomainRequestOrAlreadyLoaded::Run(Box::new(DomainToolRequest {
             domain: self.domain.name.clone(),
             operation,
-            purpose: ToolRunPurpose::StepToolCall,
+            purpose: DomainToolRunPurpose::StepToolCall,
             turn: self.turn,
             step: Some(self.step.step),
             step_kind: Some(self.step.kind),
@@ -165,7 +165,8 @@ impl<'w> DomainToolCallTranslator<'w> {
 
     /// Returns the references that a read names, if all their records are fully loaded.
     fn find_loaded_references(&self, kind: &RecordType, query: &RecordQuery) -> Option<Vec<String>> {
-        let [RecordFilter { field, op: FilterOperator::Equal | FilterOperator::In, value }] = query.filters.as_slice()
+        let [RecordFieldCondition { field, op: FilterOperator::Equal | FilterOperator::In, value }] =
+            query.filters.as_slice()
         else {
             return None;
         };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::graph::{Adjacency, ClaimGraph, find_articulation_points, label_components};
-use super::prerequisites::PrerequisiteOrder;
+use super::prerequisites::ClaimPrerequisiteOrder;
 use super::tension::ClaimTension;
 use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId, ClaimKind, ClaimRole};
 
@@ -16,7 +16,7 @@ pub struct ClaimMetrics {
     /// The share of the answers that hold the claim.
     pub support_ratio: f64,
     /// The support relative to the other claims.
-    pub support: RelativeClaimSupport,
+    pub support: ClaimSupportLevel,
     /// How much depends on the claim.
     pub leverage: f64,
     /// The number of edges of any kind.
@@ -44,7 +44,7 @@ pub struct ClaimMetrics {
 /// The support of a claim relative to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RelativeClaimSupport {
+pub enum ClaimSupportLevel {
     /// In the top 30 %.
     High,
     Middle,
@@ -123,7 +123,7 @@ pub(super) fn compute_map_metrics(graph: &ClaimGraph<'_>) -> ClaimMapMetrics {
     let articulation_points = find_articulation_points(graph.len(), &neighbours);
     let prerequisites: Vec<_> =
         graph.edges_of_kind(ClaimEdgeKind::Prerequisite).map(|edge| (edge.from, edge.to)).collect();
-    let order = PrerequisiteOrder::from_prerequisites(graph.len(), &prerequisites);
+    let order = ClaimPrerequisiteOrder::from_prerequisites(graph.len(), &prerequisites);
     let mut claims = count_claim_edges(graph);
     for (index, dependents) in order.count_dependents().into_iter().enumerate() {
         let claim = &mut claims[index];
@@ -156,7 +156,7 @@ fn count_claim_edges(graph: &ClaimGraph<'_>) -> Vec<ClaimMetrics> {
         id: claim.id.clone(),
         supporters: *supporters,
         support_ratio: ratio_or_zero(f64::from(*supporters), f64::from(graph.answer_count)),
-        support: RelativeClaimSupport::Middle,
+        support: ClaimSupportLevel::Middle,
         leverage: 0.0,
         degree: 0,
         out_degree: 0,
@@ -212,11 +212,11 @@ fn assign_support_levels(claims: &mut [ClaimMetrics]) {
     for claim in claims {
         let value = f64::from(claim.supporters);
         claim.support = if value >= top && claim.supporters > 0 {
-            RelativeClaimSupport::High
+            ClaimSupportLevel::High
         } else if value <= bottom {
-            RelativeClaimSupport::Low
+            ClaimSupportLevel::Low
         } else {
-            RelativeClaimSupport::Middle
+            ClaimSupportLevel::Middle
         };
     }
 }
@@ -231,8 +231,7 @@ fn top_percent_threshold(values: impl Iterator<Item = f64>, percent: usize) -> f
 
 fn find_leverage_inversions(claims: &[ClaimMetrics]) -> Vec<ClaimId> {
     let threshold = top_percent_threshold(claims.iter().map(|claim| claim.leverage), 25);
-    let inverted =
-        claims.iter().filter(|claim| claim.support == RelativeClaimSupport::Low && claim.leverage >= threshold);
+    let inverted = claims.iter().filter(|claim| claim.support == ClaimSupportLevel::Low && claim.leverage >= threshold);
     inverted.map(|claim| claim.id.clone()).collect()
 }
 
@@ -309,7 +308,7 @@ pub(super) fn compute_map_ratios(
     let answers = f64::from(graph.answer_count);
     let edges = count_to_f64(graph.edges.len());
     let most = claims.iter().map(|claim| claim.supporters).max().unwrap_or(0);
-    let is_high = |index: usize| claims[index].support == RelativeClaimSupport::High;
+    let is_high = |index: usize| claims[index].support == ClaimSupportLevel::High;
     let among_high = || graph.edges.iter().filter(|edge| is_high(edge.from) && is_high(edge.to));
     let alignment = match among_high().count() {
         0 => 0.5,

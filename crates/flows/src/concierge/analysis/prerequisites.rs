@@ -5,7 +5,7 @@ use super::graph::Adjacency;
 
 /// The claims of a map, grouped by cycles and ordered by prerequisites.
 #[derive(Debug)]
-pub(super) struct PrerequisiteOrder {
+pub(super) struct ClaimPrerequisiteOrder {
     /// The cycles, and every other claim as its own group. A group comes after all groups that depend on it.
     groups: Vec<Vec<usize>>,
     /// The group of each claim.
@@ -17,7 +17,7 @@ pub(super) struct PrerequisiteOrder {
 const BITSET_WORDS: usize = 8;
 const BITSET_BITS: usize = BITSET_WORDS * 64;
 
-impl PrerequisiteOrder {
+impl ClaimPrerequisiteOrder {
     /// Creates the order from pairs whose first claim is a prerequisite of the second.
     pub(super) fn from_prerequisites(claims: usize, pairs: &[(usize, usize)]) -> Self {
         let neighbours = Adjacency::from_directed_edges(claims, pairs);

@@ -70,7 +70,7 @@ impl fmt::Display for ClaimMapShape {
 
 /// The score of one shape.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct ClaimMapShapeScore {
+pub struct ScoredClaimMapShape {
     pub shape: ClaimMapShape,
     /// From 0 to 1.
     pub score: f64,
@@ -90,8 +90,8 @@ pub(super) struct ClaimMapShapeInputs<'a> {
 }
 
 /// Scores every shape.
-pub(super) fn score_shapes(inputs: &ClaimMapShapeInputs<'_>) -> Vec<ClaimMapShapeScore> {
-    let score = |shape| ClaimMapShapeScore { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
+pub(super) fn score_shapes(inputs: &ClaimMapShapeInputs<'_>) -> Vec<ScoredClaimMapShape> {
+    let score = |shape| ScoredClaimMapShape { shape, score: score_shape(shape, inputs).clamp(0.0, 1.0) };
     ClaimMapShape::ALL.into_iter().map(score).collect()
 }
 
@@ -151,8 +151,8 @@ fn hub_dominance(inputs: &ClaimMapShapeInputs<'_>) -> f64 {
 }
 
 /// Returns the shape with the best score, the score, and its lead over the next.
-pub(super) fn pick_best_shape(scores: &[ClaimMapShapeScore]) -> (ClaimMapShape, f64, f64) {
-    let mut best = ClaimMapShapeScore { shape: ClaimMapShape::Settled, score: f64::NEG_INFINITY };
+pub(super) fn pick_best_shape(scores: &[ScoredClaimMapShape]) -> (ClaimMapShape, f64, f64) {
+    let mut best = ScoredClaimMapShape { shape: ClaimMapShape::Settled, score: f64::NEG_INFINITY };
     for score in scores {
         if score.score > best.score + SCORE_TIE_TOLERANCE {
             best = *score;

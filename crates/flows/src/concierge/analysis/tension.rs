@@ -3,9 +3,7 @@
 use serde::Serialize;
 
 use super::graph::ClaimGraph;
-use super::metrics::{
-    ClaimMapMetrics, ClaimMapRatios, ClaimMetrics, RelativeClaimSupport, count_to_f64, ratio_or_zero,
-};
+use super::metrics::{ClaimMapMetrics, ClaimMapRatios, ClaimMetrics, ClaimSupportLevel, count_to_f64, ratio_or_zero};
 use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId};
 
 /// A conflict or a tradeoff.
@@ -55,8 +53,8 @@ pub(super) fn find_tensions(graph: &ClaimGraph<'_>, claims: &[ClaimMetrics]) -> 
                 other: other.id.clone(),
                 kind: edge.kind,
                 is_conditional: is_conditional(one) || is_conditional(other),
-                is_between_high_support: one.support == RelativeClaimSupport::High
-                    && other.support == RelativeClaimSupport::High,
+                is_between_high_support: one.support == ClaimSupportLevel::High
+                    && other.support == ClaimSupportLevel::High,
             }
         })
         .collect()
@@ -70,7 +68,7 @@ pub(super) fn assess_fragility(
     has_enough_edges: bool,
 ) -> ClaimMapFragility {
     let weak =
-        metrics.claims.iter().filter(|claim| claim.is_articulation_point && claim.support == RelativeClaimSupport::Low);
+        metrics.claims.iter().filter(|claim| claim.is_articulation_point && claim.support == ClaimSupportLevel::Low);
     let conflicts =
         tensions.iter().filter(|tension| tension.kind == ClaimEdgeKind::Conflicts && tension.is_conditional);
     let densities = metrics.components.iter().map(|component| component.density);

@@ -7,7 +7,7 @@ use serde_json::{Map as Members, Value};
 use super::complaint::{BoundedComplaints, one_line_excerpt};
 use super::extract::ExtractedClaimMapJson;
 use super::{
-    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimMapComplaint, ClaimMapDropReason, ClaimMapError,
+    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimMapComplaint, ClaimMapError, ClaimMapPartDropReason,
     ClaimNode, ClaimRole, ParsedClaimMap,
 };
 use crate::limits::{
@@ -89,15 +89,15 @@ impl ClaimMapBuilder {
         for (index, value) in list.iter().enumerate() {
             let at = format!("claim {}", index + 1);
             let Some(members) = value.as_object() else {
-                self.complaints.push_dropped(at, "all", ClaimMapDropReason::Unreadable);
+                self.complaints.push_dropped(at, "all", ClaimMapPartDropReason::Unreadable);
                 continue;
             };
             let Some(id) = self.claim_id_or_generated(members, index, &given) else {
-                self.complaints.push_dropped(at, "all", ClaimMapDropReason::Unreadable);
+                self.complaints.push_dropped(at, "all", ClaimMapPartDropReason::Unreadable);
                 continue;
             };
             if !known.insert(id.clone()) {
-                self.complaints.push_dropped(id.0, "a second claim", ClaimMapDropReason::Duplicate);
+                self.complaints.push_dropped(id.0, "a second claim", ClaimMapPartDropReason::Duplicate);
                 continue;
             }
             claims.extend(self.build_claim(id, members));
@@ -136,7 +136,7 @@ impl ClaimMapBuilder {
                 (text.chars().take(CLAIM_LABEL_CHARS_MAX).collect(), text)
             }
             (None, None) => {
-                self.complaints.push_dropped(id.0, "all", ClaimMapDropReason::Unreadable);
+                self.complaints.push_dropped(id.0, "all", ClaimMapPartDropReason::Unreadable);
                 return None;
             }
         };
@@ -147,7 +147,7 @@ impl ClaimMapBuilder {
         let challenges = challenges.filter(|_| {
             let is_challenger = role == ClaimRole::Challenger;
             if !is_challenger {
-                self.complaints.push_dropped(&id.0, "`challenges`", ClaimMapDropReason::NotChallenger);
+                self.complaints.push_dropped(&id.0, "`challenges`", ClaimMapPartDropReason::NotChallenger);
             }
             is_challenger
         });
@@ -175,7 +175,7 @@ impl ClaimMapBuilder {
             item => {
                 let named = json_scalar_text(item);
                 if named.is_none() && !item.as_str().is_some_and(str::is_empty) {
-                    self.complaints.push_dropped(&id.0, "`challenges`", ClaimMapDropReason::Unreadable);
+                    self.complaints.push_dropped(&id.0, "`challenges`", ClaimMapPartDropReason::Unreadable);
                 }
                 named.filter(|it| !is_null_word(it)).map(ClaimId)
             }
@@ -202,7 +202,7 @@ impl ClaimMapBuilder {
             let number = value.as_u64().or_else(|| parse_single_number(&given));
             let number = number.and_then(|number| u32::try_from(number).ok());
             let Some(number) = number.filter(|number| (1..=self.answers).contains(number)) else {
-                let why = ClaimMapDropReason::UnknownAnswer(one_line_excerpt(&given));
+                let why = ClaimMapPartDropReason::UnknownAnswer(one_line_excerpt(&given));
                 self.complaints.push_dropped(&id.0, "a supporter", why);
                 continue;
             };
@@ -211,7 +211,7 @@ impl ClaimMapBuilder {
                 self.complaints.push(ClaimMapComplaint::SupporterGuessed { id: id.clone(), given, taken: number });
             }
             if !supporters.insert(number) {
-                self.complaints.push_dropped(&id.0, "a supporter", ClaimMapDropReason::Duplicate);
+                self.complaints.push_dropped(&id.0, "a supporter", ClaimMapPartDropReason::Duplicate);
             }
         }
         if supporters.is_empty() {
@@ -225,9 +225,11 @@ impl ClaimMapBuilder {
             let Some(ClaimId(given)) = claim.challenges.take() else { continue };
             match self.resolve_claim(&claim.id.0, &given, names) {
                 Some(target) if target != claim.id => claim.challenges = Some(target),
-                Some(_) => self.complaints.push_dropped(&claim.id.0, "`challenges`", ClaimMapDropReason::SelfReference),
+                Some(_) => {
+                    self.complaints.push_dropped(&claim.id.0, "`challenges`", ClaimMapPartDropReason::SelfReference)
+                }
                 None => {
-                    let why = ClaimMapDropReason::UnknownClaim(one_line_excerpt(&given));
+                    let why = ClaimMapPartDropReason::UnknownClaim(one_line_excerpt(&given));
                     self.complaints.push_dropped(&claim.id.0, "`challenges`", why);
                 }
             }
@@ -244,7 +246,7 @@ impl ClaimMapBuilder {
             if known.insert((ends, edge.kind)) {
                 edges.push(edge);
             } else {
-                self.complaints.push_dropped(format!("edge {}", index + 1), "all", ClaimMapDropReason::Duplicate);
+                self.complaints.push_dropped(format!("edge {}", index + 1), "all", ClaimMapPartDropReason::Duplicate);
             }
         }
         edges
@@ -254,7 +256,7 @@ impl ClaimMapBuilder {
         let members = value.as_object();
         let mut end = |names: &[&'static str]| json_scalar_text(self.member_by_alias(at, members?, names)?);
         let (Some(members), Some(from), Some(to)) = (members, end(&["from", "source"]), end(&["to", "target"])) else {
-            self.complaints.push_dropped(at, "all", ClaimMapDropReason::Unreadable);
+            self.complaints.push_dropped(at, "all", ClaimMapPartDropReason::Unreadable);
             return None;
         };
         let (Some(from), Some(to)) = (self.resolve_edge_end(at, &from, names), self.resolve_edge_end(at, &to, names))
@@ -262,7 +264,7 @@ impl ClaimMapBuilder {
             return None;
         };
         if from == to {
-            self.complaints.push_dropped(at, "all", ClaimMapDropReason::SelfReference);
+            self.complaints.push_dropped(at, "all", ClaimMapPartDropReason::SelfReference);
             return None;
         }
         let kind = self.member_by_alias(at, members, &["kind", "type", "relation"]);
@@ -291,7 +293,7 @@ impl ClaimMapBuilder {
     fn resolve_edge_end(&mut self, at: &str, given: &str, names: &ClaimNameIndex) -> Option<ClaimId> {
         let meant = self.resolve_claim(at, given, names);
         if meant.is_none() {
-            self.complaints.push_dropped(at, "all", ClaimMapDropReason::UnknownClaim(one_line_excerpt(given)));
+            self.complaints.push_dropped(at, "all", ClaimMapPartDropReason::UnknownClaim(one_line_excerpt(given)));
         }
         meant
     }
@@ -313,9 +315,11 @@ impl ClaimMapBuilder {
             let text = value.as_str().or_else(|| value.get("text").and_then(Value::as_str)).map(collapse_whitespace);
             match text.filter(|text| !text.is_empty()) {
                 Some(text) => gaps.push(self.truncate_text("gap", &text, CLAIM_TEXT_CHARS_MAX)),
-                None => {
-                    self.complaints.push_dropped(format!("gap {}", index + 1), "all", ClaimMapDropReason::Unreadable)
-                }
+                None => self.complaints.push_dropped(
+                    format!("gap {}", index + 1),
+                    "all",
+                    ClaimMapPartDropReason::Unreadable,
+                ),
             }
         }
         gaps

@@ -49,7 +49,7 @@ pub enum ClaimMapComplaint {
         at: String,
         /// The part that was left out.
         what: &'static str,
-        why: ClaimMapDropReason,
+        why: ClaimMapPartDropReason,
     },
     #[error("and {count} more")]
     MoreComplaints { count: usize },
@@ -73,7 +73,7 @@ impl std::fmt::Display for ClaimMapTagDefect {
 
 /// Why something was left out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ClaimMapDropReason {
+pub enum ClaimMapPartDropReason {
     #[error("there is no claim `{0}`")]
     UnknownClaim(String),
     #[error("there is no answer `{0}`")]
@@ -105,7 +105,7 @@ impl BoundedComplaints {
         }
     }
 
-    pub(super) fn push_dropped(&mut self, at: impl Into<String>, what: &'static str, why: ClaimMapDropReason) {
+    pub(super) fn push_dropped(&mut self, at: impl Into<String>, what: &'static str, why: ClaimMapPartDropReason) {
         self.push(ClaimMapComplaint::Dropped { at: at.into(), what, why });
     }
 

@@ -7,7 +7,7 @@ use segue_core::ids::AgentName;
 use segue_core::signal::{canonical_json, wrap_in_code_fence};
 use serde_json::{Value, json};
 
-use super::action_offer::ActionOffer;
+use super::action_offer::OfferedAgentActions;
 use crate::limits::CHECK_OUTPUT_CHARS_MAX;
 use crate::project::project_context::ProjectFlowContext;
 use crate::project::text::last_chars;
@@ -55,7 +55,8 @@ pub(in crate::project) fn render_workspace_status(
     let failed_checks = state.last_checks.iter().flat_map(|checks| &checks.commands).filter(|run| !run.has_passed());
     let failed_command = state.current_work(agent).failed_command;
     let failed: Vec<Value> = failed_command.iter().chain(failed_checks).map(describe_failed_command).collect();
-    let arguments = json!({"files": ActionOffer::new(context, agent).paths, "changed": changed, "failed": failed});
+    let arguments =
+        json!({"files": OfferedAgentActions::new(context, agent).paths, "changed": changed, "failed": failed});
     let text = fill_template(include_str!("../../../prompts/project/situation.md"), &arguments);
     rendered_fragment(text, FragmentSource::State, "the files, what changed, and what failed last")
 }
@@ -75,7 +76,7 @@ pub(in crate::project) fn render_available_actions(
         return omit_fragment("the agent's model has tool calls");
     }
     let complaint = &request.call_request.metadata["complaint"];
-    let offer = ActionOffer::new(context, agent);
+    let offer = OfferedAgentActions::new(context, agent);
     let server_tools = offer.server_tools.iter().map(|tool| {
         json!({"name": tool.name, "description": tool.description, "parameters": canonical_json(&tool.parameters)})
     });

@@ -41,7 +41,7 @@ pub(super) enum AgentAction {
 
 /// The possible actions.
 #[derive(Debug, Clone)]
-pub(super) struct ActionOffer {
+pub(super) struct OfferedAgentActions {
     pub(super) actions: Vec<String>,
     /// The files that can be chosen.
     pub(super) paths: Vec<String>,
@@ -62,7 +62,7 @@ fn known_paths(state: &ProjectState) -> Vec<String> {
     all.filter(|path| seen.insert(*path)).cloned().collect()
 }
 
-impl ActionOffer {
+impl OfferedAgentActions {
     pub(super) fn new(context: &ProjectFlowContext<'_>, agent: &AgentName) -> Self {
         let (phase, state) = (context.phase(), context.state());
         let mut paths = known_paths(state);
@@ -262,7 +262,7 @@ mod tests {
     fn sample_answer_in_the_prompt_is_a_valid_action() {
         let prompt = include_str!("../../../prompts/project/action.md");
         let sample = prompt.lines().find_map(|line| line.strip_prefix("Example: ")).expect("the prompt has an example");
-        let offer = ActionOffer {
+        let offer = OfferedAgentActions {
             actions: vec![WorkspaceTool::WriteFile.name().to_owned()],
             paths: Vec::new(),
             lists_all_files: true,

@@ -13,7 +13,7 @@ use crate::mcp_tools::McpToolName;
 
 /// A mistake in a flow file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DefinitionError {
+pub struct FlowFileMistake {
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
@@ -21,7 +21,7 @@ pub struct DefinitionError {
     pub message: String,
 }
 
-impl fmt::Display for DefinitionError {
+impl fmt::Display for FlowFileMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.line, self.column, self.message)
     }
@@ -47,8 +47,8 @@ impl LocatedMcpTool {
 
     /// Returns a mistake at this place.
     #[must_use]
-    pub fn error(&self, message: String) -> DefinitionError {
-        DefinitionError { line: self.line, column: self.column, message }
+    pub fn error(&self, message: String) -> FlowFileMistake {
+        FlowFileMistake { line: self.line, column: self.column, message }
     }
 }
 
@@ -56,7 +56,7 @@ impl LocatedMcpTool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.render_with_file_name(""))]
 pub struct FlowDefinitionErrors {
-    pub errors: Vec<DefinitionError>,
+    pub errors: Vec<FlowFileMistake>,
 }
 
 impl FlowDefinitionErrors {
@@ -83,7 +83,7 @@ impl FlowDefinition {
             return Err(FlowDefinitionErrors { errors: vec![source.error_at(0, message)] });
         }
         let (root, syntax) = DeTable::parse_recoverable(text);
-        let mut errors: Vec<DefinitionError> = syntax
+        let mut errors: Vec<FlowFileMistake> = syntax
             .iter()
             .map(|error| source.error_at(error.span().map_or(0, |span| span.start), error.message().to_owned()))
             .collect();
@@ -151,23 +151,23 @@ fn deserialize_value<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result
 struct DefinitionFileText<'t>(&'t str);
 
 impl DefinitionFileText<'_> {
-    fn error_at(&self, byte: usize, message: String) -> DefinitionError {
+    fn error_at(&self, byte: usize, message: String) -> FlowFileMistake {
         let before = &self.0[..self.0.floor_char_boundary(byte)];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        DefinitionError {
+        FlowFileMistake {
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
             message,
         }
     }
 
-    fn deserialization_error(&self, error: &toml::de::Error, fallback: usize) -> DefinitionError {
+    fn deserialization_error(&self, error: &toml::de::Error, fallback: usize) -> FlowFileMistake {
         let at = error.span().map_or(fallback, |span| span.start);
         self.error_at(at, error.message().lines().collect::<Vec<_>>().join(" "))
     }
 
     /// Reads each entry of the arrays on its own, so that a mistake in one does not hide those in others.
-    fn malformed_parts(&self, root: &DeTable<'_>) -> Vec<DefinitionError> {
+    fn malformed_parts(&self, root: &DeTable<'_>) -> Vec<FlowFileMistake> {
         let mut errors = Vec::new();
         for name in TABLE_ARRAYS {
             let Some(value) = root.get(name) else { continue };

@@ -4,7 +4,7 @@ use segue_core::ids::{AgentName, PhaseName};
 use segue_core::signal::find_json_where;
 use serde_json::Value;
 
-use super::RouteOption;
+use super::NextPhaseOption;
 use crate::limits::{ROUTED_AGENTS_MAX, ROUTING_REASON_CHARS_MAX};
 use crate::project::text::truncate_chars;
 
@@ -43,7 +43,7 @@ pub(in crate::project) struct ParsedRouting {
 /// Returns everything that is missing.
 pub(in crate::project) fn parse_routing_answer(
     text: &str,
-    options: &[RouteOption],
+    options: &[NextPhaseOption],
     current: &PhaseName,
     user_text: &str,
 ) -> Result<ParsedRouting, Vec<RoutingAnswerError>> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::log::LogText;
 use super::{
-    AgentRoutingTurnProgress, AgentTurnEnd, LastPhaseTransition, LogSpeaker, PendingWrite, PlanWithApproval,
+    AgentRoutingTurnProgress, AgentTurnEnd, AnnouncedFileWrite, LastPhaseTransition, LogSpeaker, PlanWithApproval,
     ProjectState, PrunedRoutingTurnCount, RoutingTurn, VisitProgress, WorkspaceCheckProgress, WorkspaceContentDigest,
 };
 use crate::limits::{
@@ -17,7 +17,7 @@ use crate::limits::{
 use crate::mcp_tools::{McpToolName, PROPOSED_PHASE_METADATA_KEY};
 use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition, PhaseKindDefinition};
 use crate::project::facts::{
-    AgentTurnEndKind, MidWorkAgentMessageReason, NextPhaseAndAgents, ProjectFact, ProjectLesson,
+    AgentLesson, AgentTurnEndKind, MidWorkNoticeToAgentReason, NextPhaseAndAgents, ProjectFact,
 };
 use crate::project::spec::{ASK_ACT, ASK_CONTENT};
 use crate::project::tools::phase_changes_files;
@@ -220,7 +220,7 @@ impl ProjectState {
                 self.update_current_phase_metrics(|metrics| metrics.reminders += 1);
             }
             ProjectFact::WriteAnnounced { agent, path, .. } => {
-                self.current_work_mut(&agent).pending_write = Some(PendingWrite { path, is_cut: false });
+                self.current_work_mut(&agent).pending_write = Some(AnnouncedFileWrite { path, is_cut: false });
             }
             ProjectFact::ActionRefused { agent, .. } => {
                 let work = self.current_work_mut(&agent);
@@ -230,7 +230,7 @@ impl ProjectState {
             ProjectFact::AgentSteered { agent, why, .. } => {
                 let work = self.current_work_mut(&agent);
                 work.is_steered = true;
-                work.warned_of_repetition |= why == MidWorkAgentMessageReason::RepeatedCall;
+                work.warned_of_repetition |= why == MidWorkNoticeToAgentReason::RepeatedCall;
             }
             ProjectFact::UnknownAgents { names, phase } => {
                 let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -280,7 +280,7 @@ impl ProjectState {
         }
     }
 
-    pub(in crate::project) fn add_lesson(&mut self, agent: AgentName, lesson: ProjectLesson) {
+    pub(in crate::project) fn add_lesson(&mut self, agent: AgentName, lesson: AgentLesson) {
         let lessons = self.lessons.entry(agent).or_default();
         if lessons.contains(&lesson) {
             return;

@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use super::log::{LogSpeaker, LogText};
 use super::{
-    CheckpointEntry, OpenRunEntry, ProjectState, RepeatedToolCall, TextRunResult, WorkspaceCheckProgress,
+    CheckpointEntry, OpenAgentToolRun, ProjectState, RepeatedToolCall, TextToolCallResult, WorkspaceCheckProgress,
     WorkspaceContentDigest,
 };
 use crate::limits::{CHECKPOINTS_LISTED_MAX, PROJECT_FILES_LISTED_MAX, READ_FILES_MAX};
 use crate::mcp_tools::LIST_MCP_TOOLS;
 use crate::project::parallel_writers::IncompleteMerge;
 use crate::workspace_tools::{
-    CheckpointRestoreResult, ChecksResult, CreateCheckpointResult, FileChange, FileChanges, MergeCopyResult,
-    ReadFileResult, RunCommandResult, WorkspaceStatus, WorkspaceTool,
+    ChecksResult, CreateCheckpointResult, FileChange, FileChangesResult, MergeWorkspaceCopyResult, ReadFileResult,
+    RestoreCheckpointResult, RunCommandResult, WorkspaceStatus, WorkspaceTool,
 };
 
 fn parse_optional_value<T: DeserializeOwned>(value: Option<&Value>) -> Option<T> {
@@ -27,7 +27,7 @@ fn parse_optional_value<T: DeserializeOwned>(value: Option<&Value>) -> Option<T>
 
 impl ProjectState {
     pub(super) fn apply_run_opened(&mut self, opened: &ToolRunOpened) {
-        let entry = OpenRunEntry {
+        let entry = OpenAgentToolRun {
             tool: opened.tool.clone(),
             agent: opened.agent.clone().filter(|_| opened.requested_by.is_some()),
             is_from_text: opened.requested_by.as_ref().is_some_and(|(_, id)| id == TEXT_TOOL_CALL_ID),
@@ -72,7 +72,7 @@ impl ProjectState {
         self.count_repetition(&entry, text);
         if let Some(agent) = entry.agent.as_ref().filter(|_| entry.is_from_text) {
             let failed = outcome != ToolRunOutcome::Done;
-            let result = TextRunResult { tool: entry.tool.to_string(), text, failed };
+            let result = TextToolCallResult { tool: entry.tool.to_string(), text, failed };
             self.current_work_mut(agent).last_result = Some(result);
         }
         if entry.tool.as_str() == LIST_MCP_TOOLS {
@@ -106,7 +106,7 @@ impl ProjectState {
             | WorkspaceTool::DeleteFile
             | WorkspaceTool::MoveFile => {
                 let changes =
-                    parse_optional_value::<FileChanges>(value).map(|result| result.changes).unwrap_or_default();
+                    parse_optional_value::<FileChangesResult>(value).map(|result| result.changes).unwrap_or_default();
                 self.apply_changes(&entry, changes);
             }
             WorkspaceTool::RunCommand => {
@@ -142,13 +142,13 @@ impl ProjectState {
                 None => self.visit.checkpoint_failed = true,
             },
             WorkspaceTool::RestoreCheckpoint => {
-                if let Some(restored) = parse_optional_value::<CheckpointRestoreResult>(value) {
+                if let Some(restored) = parse_optional_value::<RestoreCheckpointResult>(value) {
                     self.apply_changes(&entry, restored.changes);
                     self.content = WorkspaceContentDigest::At(restored.checkpoint);
                 }
             }
             WorkspaceTool::MergeCopy => {
-                if let Some(merged) = parse_optional_value::<MergeCopyResult>(value) {
+                if let Some(merged) = parse_optional_value::<MergeWorkspaceCopyResult>(value) {
                     self.apply_changes(&entry, merged.changes);
                     self.content = WorkspaceContentDigest::At(merged.content_digest);
                 }
@@ -179,7 +179,7 @@ impl ProjectState {
         }
     }
 
-    fn apply_changes(&mut self, entry: &OpenRunEntry, changes: Vec<FileChange>) {
+    fn apply_changes(&mut self, entry: &OpenAgentToolRun, changes: Vec<FileChange>) {
         if changes.is_empty() {
             return;
         }
@@ -192,7 +192,7 @@ impl ProjectState {
         }
     }
 
-    fn mark_content_changed(&mut self, entry: &OpenRunEntry) {
+    fn mark_content_changed(&mut self, entry: &OpenAgentToolRun) {
         self.visit.changed = true;
         if let Some(agent) = &entry.agent {
             self.current_work_mut(agent).changed = true;
@@ -200,7 +200,7 @@ impl ProjectState {
     }
 
     /// Counts how often an agent made the same tool call with the same result in a row.
-    fn count_repetition(&mut self, entry: &OpenRunEntry, text: TextRef) {
+    fn count_repetition(&mut self, entry: &OpenAgentToolRun, text: TextRef) {
         let Some(agent) = &entry.agent else { return };
         let digest = entry.digest.chain_hash(text.body);
         let tool = entry.tool.to_string();

@@ -2,7 +2,7 @@
 //! it ran, is tried once more.
 
 use segue_core::event::CallOpened;
-use segue_core::flow::RehearsedReply;
+use segue_core::flow::FlowRehearsalReply;
 use segue_core::ids::AgentName;
 use segue_core::prompt::Prompt;
 use serde::Serialize;
@@ -25,7 +25,11 @@ struct RehearsedCoderAction {
     path: Option<&'static str>,
 }
 
-pub(super) fn rehearse_coder(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<RehearsedReply> {
+pub(super) fn rehearse_coder(
+    context: &TeamContext<'_>,
+    call: &CallOpened,
+    prompt: &Prompt,
+) -> Option<FlowRehearsalReply> {
     let agent = call.agent.as_ref()?;
     let story = context.state().story_of(agent)?.story.id.clone();
     let history = RehearsalToolHistory::from_prompt(prompt);
@@ -48,7 +52,7 @@ fn rehearse_plan(
     agent: &AgentName,
     story: &str,
     history: &RehearsalToolHistory,
-) -> RehearsedReply {
+) -> FlowRehearsalReply {
     #[derive(Serialize)]
     struct RehearsedPlanTemplateFields<'a> {
         story: &'a str,

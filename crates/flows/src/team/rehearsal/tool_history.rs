@@ -6,11 +6,11 @@ use serde_json::Value;
 /// The tool calls since the last question, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct RehearsalToolHistory {
-    calls: Vec<PastToolCall>,
+    calls: Vec<RehearsalPastToolCall>,
 }
 
 #[derive(Debug)]
-struct PastToolCall {
+struct RehearsalPastToolCall {
     id: String,
     tool: String,
     arguments: Value,
@@ -32,12 +32,14 @@ impl RehearsalToolHistory {
         for message in &*prompt.messages {
             match message.chat_role {
                 ChatRole::User => history.calls.clear(),
-                ChatRole::Assistant => history.calls.extend(message.tool_calls.iter().map(|call| PastToolCall {
-                    id: call.id.clone(),
-                    tool: call.name.to_string(),
-                    arguments: call.arguments.clone(),
-                    has_failed: false,
-                })),
+                ChatRole::Assistant => {
+                    history.calls.extend(message.tool_calls.iter().map(|call| RehearsalPastToolCall {
+                        id: call.id.clone(),
+                        tool: call.name.to_string(),
+                        arguments: call.arguments.clone(),
+                        has_failed: false,
+                    }))
+                }
                 ChatRole::Tool => {
                     let answered = message.tool_call_id.as_deref().unwrap_or_default();
                     if let Some(call) = history.calls.iter_mut().find(|call| call.id == answered) {

@@ -3,7 +3,7 @@
 use crate::limits::REHEARSAL_SCHEMA_STRINGS_LINE_CHARS_MAX;
 use serde_json::{Map, Value};
 
-use super::{GeneratedValuePosition, RehearsalJsonGenerator, size_bound};
+use super::{RehearsalJsonGenerator, RehearsalJsonValuePosition, size_bound};
 use crate::limits::REHEARSAL_STRING_CHARS_MAX;
 use crate::rehearsal::phrases;
 use crate::text::shorten_to_line;
@@ -12,7 +12,7 @@ impl RehearsalJsonGenerator<'_> {
     pub(super) fn generate_string(
         &mut self,
         fields: &Map<String, Value>,
-        position: GeneratedValuePosition<'_>,
+        position: RehearsalJsonValuePosition<'_>,
     ) -> Value {
         let format = fields.get("format").and_then(Value::as_str).and_then(example_for_format);
         let text = format.unwrap_or_else(|| self.string_for_field(position));
@@ -25,7 +25,7 @@ impl RehearsalJsonGenerator<'_> {
     }
 
     /// Returns a plausible value for a field of this name.
-    fn string_for_field(&mut self, position: GeneratedValuePosition<'_>) -> String {
+    fn string_for_field(&mut self, position: RehearsalJsonValuePosition<'_>) -> String {
         let key = position.key.to_lowercase();
         let is = |names: &[&str]| names.iter().any(|name| key == *name || key.ends_with(&format!("_{name}")));
         let prompt = self.prompt;

@@ -2,7 +2,7 @@
 
 use segue_tools::{SandboxPolicy, WorkspaceConfig, sandbox_is_available};
 
-use super::{CheckStatus, DoctorReport};
+use super::{DoctorCheckStatus, DoctorReport};
 use crate::config::Config;
 
 /// Checks the folder of each workspace, and whether the kernel can confine commands.
@@ -12,16 +12,16 @@ pub(super) fn check_workspaces(config: &Config, findings: &mut DoctorReport) {
         let shown = format!("{name}: {}", folder.display());
         match folder.metadata() {
             Ok(metadata) if !metadata.is_dir() => {
-                findings.add_finding("workspace", CheckStatus::Failed, format!("{shown} is not a folder"));
+                findings.add_finding("workspace", DoctorCheckStatus::Failed, format!("{shown} is not a folder"));
             }
-            Err(error) => findings.add_finding("workspace", CheckStatus::Failed, format!("{shown}: {error}")),
+            Err(error) => findings.add_finding("workspace", DoctorCheckStatus::Failed, format!("{shown}: {error}")),
             Ok(_) if checks.is_empty() => {
                 let detail = format!("{shown}: no `checks`, so only you can confirm that work is done");
-                findings.add_finding("workspace", CheckStatus::Warning, detail);
+                findings.add_finding("workspace", DoctorCheckStatus::Warning, detail);
             }
             Ok(_) => {
                 let detail = format!("{shown}: checks {}; commands {}", join_or_none(checks), join_or_none(commands));
-                findings.add_finding("workspace", CheckStatus::Passed, detail);
+                findings.add_finding("workspace", DoctorCheckStatus::Passed, detail);
             }
         }
     }
@@ -41,20 +41,20 @@ fn check_sandbox(config: &Config, findings: &mut DoctorReport) {
         (with_policy(SandboxPolicy::Auto), with_policy(SandboxPolicy::Required), with_policy(SandboxPolicy::Off));
     if !off.is_empty() {
         let detail = format!("off for {off}: commands can access all files of your user");
-        findings.add_finding("sandbox", CheckStatus::Warning, detail);
+        findings.add_finding("sandbox", DoctorCheckStatus::Warning, detail);
     }
     if auto.is_empty() && required.is_empty() {
         return;
     }
     if sandbox_is_available() {
-        return findings.add_finding("sandbox", CheckStatus::Passed, "commands are confined by Landlock");
+        return findings.add_finding("sandbox", DoctorCheckStatus::Passed, "commands are confined by Landlock");
     }
     if !required.is_empty() {
         let detail = format!("this kernel has no Landlock, but {required} requires it: commands are refused");
-        findings.add_finding("sandbox", CheckStatus::Failed, detail);
+        findings.add_finding("sandbox", DoctorCheckStatus::Failed, detail);
     }
     if !auto.is_empty() {
         let detail = format!("this kernel has no Landlock: commands in {auto} can access all files of your user");
-        findings.add_finding("sandbox", CheckStatus::Warning, detail);
+        findings.add_finding("sandbox", DoctorCheckStatus::Warning, detail);
     }
 }

@@ -3,7 +3,7 @@
 use segue_core::ids::ModelName;
 use segue_core::signal::SignalForm;
 use segue_eval::conversation::EvalConversation;
-use segue_eval::report::{ModelFlowEvaluation, RoleUsage, RoleVerdict};
+use segue_eval::report::{MeasuredModelInFlow, ModelSuitabilityForRole, RoleUsage};
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
@@ -16,7 +16,7 @@ pub(super) struct ModelEvaluation {
     pub model: ModelName,
     /// The model as its provider knows it.
     pub identity: Option<String>,
-    pub flows: Vec<ModelFlowEvaluation>,
+    pub flows: Vec<MeasuredModelInFlow>,
 }
 
 pub(super) fn print_conversations(global: &GlobalArgs, conversations: &[EvalConversation]) -> anyhow::Result<()> {
@@ -69,7 +69,7 @@ impl ModelEvaluation {
     }
 }
 
-fn render_flow(model: &ModelName, evaluation: &ModelFlowEvaluation) -> String {
+fn render_flow(model: &ModelName, evaluation: &MeasuredModelInFlow) -> String {
     let screen = RenderOptions::for_stdout();
     let signals = match evaluation.signals {
         Some(SignalForm::Inline) => ", signals in replies",
@@ -111,7 +111,7 @@ fn render_flow(model: &ModelName, evaluation: &ModelFlowEvaluation) -> String {
     text
 }
 
-fn render_usage(evaluation: &ModelFlowEvaluation) -> String {
+fn render_usage(evaluation: &MeasuredModelInFlow) -> String {
     let screen = RenderOptions::for_stdout();
     let mut usage = TextTable::new([
         ("role", ColumnLayout::Left),
@@ -139,12 +139,12 @@ fn render_usage(evaluation: &ModelFlowEvaluation) -> String {
 }
 
 /// Says in words what the model is good enough for.
-fn render_verdict(model: &ModelName, evaluation: &ModelFlowEvaluation) -> String {
+fn render_verdict(model: &ModelName, evaluation: &MeasuredModelInFlow) -> String {
     let verdicts = evaluation.verdicts();
     let flow = &evaluation.flow;
     let good: Vec<&str> =
         verdicts.iter().filter(|verdict| verdict.is_good_enough).map(|verdict| verdict.role.as_str()).collect();
-    let bad: Vec<&RoleVerdict> = verdicts.iter().filter(|verdict| !verdict.is_good_enough).collect();
+    let bad: Vec<&ModelSuitabilityForRole> = verdicts.iter().filter(|verdict| !verdict.is_good_enough).collect();
     if bad.is_empty() {
         return format!("{model} is good enough for every role of {flow} that was measured.\n");
     }

@@ -1,6 +1,6 @@
 //! Renders the receipt of a call as text.
 
-use segue_core::context::{CallThread, ContextLayer, FragmentReceipt};
+use segue_core::context::{CallThread, ContextKind, FragmentReceipt};
 use segue_core::event::{CallAnswered, CallOpened, UsageSource};
 use segue_core::flow::RoleSpec;
 use segue_core::ids::SessionId;
@@ -149,7 +149,7 @@ fn fragment_table(history: &ExplainedCall) -> TextTable {
         let messages = number_format::format_plural(u64::from(receipt.carried.entries), "message");
         table.add_row([
             "(thread)".to_owned(),
-            ContextLayer::Conversation.to_string(),
+            ContextKind::Conversation.to_string(),
             number_format::format_count(u64::from(carried)),
             format!("thread {}", receipt.thread.thread_id()),
             format!("earlier exchanges: {messages}{folded}"),

@@ -32,8 +32,8 @@ fn a_graph_without_transitions_is_in_its_start_phase() {
     let graph = &spec.graphs[&keys[0].graph];
     let status = session.phase_graph_status(graph, &keys[0]);
     let no_condition = |name: &str| ConditionVerdict::Fails(format!("there is no condition `{name}`"));
-    let allowed_phases = session.allowed_phases(&spec, &keys[0], &Proposer::User, no_condition);
-    let report = PhaseGraphStatusReport { key: keys[0].clone(), graph, status, allowed_phases };
+    let allowed_phases = session.allowed_phases(&spec, &keys[0], &TransitionProposer::User, no_condition);
+    let report = PhaseGraphWithStatus { key: keys[0].clone(), graph, status, allowed_phases };
     let page = render_phase_report(&report, Paint::new(false));
     assert!(page.starts_with("project: plan (visit 1, 0 turns, since "), "{page}");
     assert!(page.contains("allowed         build"), "{page}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::{ContextLayer, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
 };
@@ -11,7 +11,7 @@ use segue_core::flow::{
 };
 use segue_core::ids::FragmentName;
 use segue_core::phase::PhaseProposal;
-use segue_core::phase::{Guard, Proposer};
+use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
@@ -24,8 +24,8 @@ impl Play {
     pub(crate) fn new() -> Self {
         let role = |name: &str, scope: Scope| {
             RoleSpec::new(name, scope)
-                .with_opening_fragment(FragmentSpec::stable("instruction", ContextLayer::Instruction))
-                .with_ask("reply", [FragmentSpec::changing("message", ContextLayer::UserWords)])
+                .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
+                .with_ask("reply", [FragmentSpec::changing("message", ContextKind::UserWords)])
         };
         let mut guide =
             role("guide", Scope::per_phase()).with_phase_graph("stage").visible_to_user(BlockSet::default());
@@ -98,7 +98,7 @@ impl Flow for Play {
                     None => vec![reply(NewOrStoredReplyText::Stored(answered.text))],
                 };
                 if answer.contains("let us act") {
-                    let proposal = PhaseProposal::new("act", Proposer::Role(call.role.clone()));
+                    let proposal = PhaseProposal::new("act", TransitionProposer::Role(call.role.clone()));
                     steps.push(FlowStep::ProposePhase { phase: key(), proposal });
                 }
                 steps.push(FlowStep::EndTurn(TurnOutcome::Done));
