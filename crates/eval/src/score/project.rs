@@ -116,7 +116,8 @@ impl WorkspaceEvidence {
             }
             Some(WorkspaceTool::RunChecks) => {
                 let Some(checks) = parse::<ChecksResult>(run.value) else { return };
-                let has_passed = !checks.commands.is_empty() && checks.commands.iter().all(|command| command.has_passed());
+                let has_passed =
+                    !checks.commands.is_empty() && checks.commands.iter().all(|command| command.has_passed());
                 if has_passed && checks.content_digest == checks.content_digest_after {
                     self.passed.insert(checks.content_digest_after.clone());
                 }

@@ -110,7 +110,7 @@ impl Journal {
 
 /// Returns how often a measure was right, and how often it was counted.
 fn result(evaluation: &MeasuredModelInFlow, measure: &str) -> (u32, u32) {
-    let measure = evaluation.measure(measure).unwrap_or_else(|| panic!("`{measure}` was not measured"));
+    let measure = evaluation.find_measure(measure).unwrap_or_else(|| panic!("`{measure}` was not measured"));
     (measure.passed, measure.total)
 }
 
@@ -120,7 +120,7 @@ fn project_with_a_passing_check_meets_everything() {
     for measure in [NO_END_WITHOUT_EVIDENCE, WITHOUT_TOOL_CALLS, HONEST_ACCOUNT, FILES_WRITTEN, CHECK_GREEN] {
         assert_eq!(result(&evaluation, measure), (1, 1), "{measure}");
     }
-    assert!(evaluation.measure("replies that answer the user").is_none(), "code wrote the only reply");
+    assert!(evaluation.find_measure("replies that answer the user").is_none(), "code wrote the only reply");
     assert!(evaluation.verdicts().iter().all(|verdict| verdict.is_good_enough), "{:?}", evaluation.verdicts());
 }
 
@@ -176,7 +176,7 @@ fn shown_tool_calls_are_counted() {
 fn agent_that_changes_the_check_has_no_green_check() {
     let tampered = Journal::new().write("check.sh").check("d2", 0).reply(VERIFIED, None).project();
     assert_eq!(result(&tampered, CHECK_GREEN), (0, 1));
-    let measure = tampered.measure(CHECK_GREEN).expect("measured");
+    let measure = tampered.find_measure(CHECK_GREEN).expect("measured");
     assert!(measure.failures[0].contains("changed a file of the check"), "{:?}", measure.failures);
     let idle = Journal::new().check("d1", 1).reply("Hello!", Some(1)).project();
     assert_eq!(result(&idle, FILES_WRITTEN), (0, 1));
@@ -224,7 +224,7 @@ fn merge_is_green_only_if_its_commit_was_tested() {
     for measure in [NO_RED_MERGE, STORIES_MERGED, FILES_WRITTEN, VALID_AT_ONCE] {
         assert_eq!(result(&green, measure), (1, 1), "{measure}");
     }
-    assert!(green.measure(FAILURES_NAMED).is_none(), "nothing failed");
+    assert!(green.find_measure(FAILURES_NAMED).is_none(), "nothing failed");
     for (commit, passed) in [("c1", false), ("c0", true)] {
         let mut red = story();
         test_run(&mut red, commit, passed);
@@ -259,7 +259,7 @@ fn failure_needs_a_name_a_reason_and_a_branch() {
     let good = failed("the tests failed", account, &["refs/heads/main", "refs/heads/segue-work/a-spec/a"]);
     assert_eq!((result(&good, FAILURES_NAMED), result(&good, BRANCHES_KEPT)), ((1, 1), (1, 1)));
     assert_eq!(result(&good, STORIES_MERGED), (0, 1));
-    assert!(good.measure(NO_RED_MERGE).is_none(), "nothing was merged");
+    assert!(good.find_measure(NO_RED_MERGE).is_none(), "nothing was merged");
     assert_eq!(result(&failed("the tests failed", "It is over.", &[]), FAILURES_NAMED), (0, 1));
     assert_eq!(result(&failed("", account, &[]), FAILURES_NAMED), (0, 1), "there is no reason");
     let gone = failed("the tests failed", account, &["refs/heads/main", "refs/heads/segue/a"]);

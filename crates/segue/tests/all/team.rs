@@ -1,6 +1,8 @@
 //! The team flow through the program, in a real git repository: one run, and runs that are killed with SIGKILL at random
 //! times until they have ended. `cargo xtask crash team N` kills more often.
 
+#![allow(clippy::print_stdout, reason = "the progress of a long run is read by people")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
