@@ -10,6 +10,7 @@ mod children;
 mod client_tools;
 mod compaction;
 mod draft;
+mod fragments;
 mod inputs;
 mod phases;
 mod recompute;

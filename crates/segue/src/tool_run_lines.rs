@@ -89,7 +89,7 @@ fn describe_result(outcome: ToolRunOutcome, value: Option<&Value>, checks: Optio
         ToolRunOutcome::Cancelled => "cancelled",
     };
     if let Some(checks) = checks {
-        let passed = checks.commands.iter().filter(|command| command.passed()).count();
+        let passed = checks.commands.iter().filter(|command| command.has_passed()).count();
         let mark = if checks.passed { "✓" } else { "✗" };
         return format!("{mark} {passed} of {} passed", checks.commands.len());
     }

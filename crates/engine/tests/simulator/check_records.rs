@@ -252,10 +252,10 @@ impl SessionMoment {
                 self.has_failed_turn = matches!(outcome, TurnOutcome::Failed { .. });
             }
             event => match AssistantFact::from_event(event) {
-                Some(AssistantFact::RecordsReceived(outcome)) if !outcome.write_summaries.is_empty() => {
-                    if outcome.tool != DomainOperation::Undo.as_str() {
-                        self.writes.insert(outcome.run);
-                    }
+                Some(AssistantFact::RecordsReceived(outcome))
+                    if !outcome.write_summaries.is_empty() && outcome.tool != DomainOperation::Undo.as_str() =>
+                {
+                    self.writes.insert(outcome.run);
                 }
                 Some(AssistantFact::WriteUndone { run }) => {
                     self.writes.remove(&run);

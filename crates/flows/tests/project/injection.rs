@@ -147,7 +147,7 @@ fn untrusted_text_is_confined_in_every_prompt_of_structured_actions_and_moves_no
     for text in injection_corpus() {
         let project = carry_out_structured(text);
         let prompts = project.session.rebuild_all_prompts();
-        let mentions = prompts.values().filter(|prompt| prompt.to_plain_text().contains(INJECTION_MARK)).count();
+        let mentions = prompts.values().filter(|prompt| prompt.to_string().contains(INJECTION_MARK)).count();
         assert!(mentions > 8, "the text is in {mentions} prompts: {text}");
         assert_eq!(violations(&project), Vec::<String>::new(), "{text}");
         assert_eq!(entered_phases(&project), phases, "{text}");

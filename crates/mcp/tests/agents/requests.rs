@@ -48,12 +48,12 @@ fn invocation(tool: &str, arguments: Value, requested_by: Option<(CallId, String
 
 async fn call(host: &McpAgentTools, tool: &str, arguments: Value) -> ToolResult {
     let request = invocation(tool, arguments, Some((CallId(1), "id".to_owned())));
-    host.run(request, ToolRunContext::detached()).await
+    host.run(request, ToolRunContext::for_tests()).await
 }
 
 async fn describe(host: &McpAgentTools, servers: Value) -> McpToolListing {
     let request = invocation(LIST_MCP_TOOLS, json!({"servers": servers}), None);
-    let result = host.run(request, ToolRunContext::detached()).await;
+    let result = host.run(request, ToolRunContext::for_tests()).await;
     assert!(!result.failed, "{}", result.text);
     serde_json::from_value(result.value.expect("it has a value")).expect("it is a listing")
 }
@@ -124,7 +124,7 @@ async fn unknown_servers_and_tools_are_named() {
     );
     assert_eq!(text(call(&host, "mcp__tickets", json!({})).await), "`mcp__tickets` is not a tool of an MCP server");
     let by_model = invocation(LIST_MCP_TOOLS, json!({"servers": {}}), Some((CallId(1), "id".to_owned())));
-    assert!(host.run(by_model, ToolRunContext::detached()).await.failed, "models cannot list tools");
+    assert!(host.run(by_model, ToolRunContext::for_tests()).await.failed, "models cannot list tools");
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn server_is_only_for_the_operator_and_the_owners_that_it_lists() {
     for (session, is_allowed) in [("desk", true), ("ada.desk", true), ("bob.desk", false)] {
         let request = invocation("mcp__tickets__close_ticket", json!({"ticket": 1}), None);
         let request = ToolInvocation { session: session.into(), ..request };
-        let result = host.run(request, ToolRunContext::detached()).await;
+        let result = host.run(request, ToolRunContext::for_tests()).await;
         assert_eq!(!result.failed, is_allowed, "{session}: {}", result.text);
     }
 }

@@ -69,15 +69,13 @@ impl ServerHandler for Tickets {
         let nothing = json!({"type": "object", "properties": {}});
         let ticket = json!({"type": "object", "required": ["ticket"], "properties": {"ticket": {"type": "integer"}}});
         let huge = json!({"type": "object", "properties": {"x": {"description": "x".repeat(100_000)}}});
-        let mut page = ListToolsResult::default();
-        page.tools = vec![
+        Ok(ListToolsResult::with_all_items(vec![
             tool("list_tickets", nothing.clone(), true),
             tool("close_ticket", ticket, false),
             tool("crash", nothing.clone(), false),
             tool("propose", nothing, true),
             tool("huge", huge, true),
-        ];
-        Ok(page)
+        ]))
     }
 
     async fn call_tool(

@@ -54,7 +54,7 @@ pub(super) fn check_listed_servers(top: &ConfigTable<'_>, config: &Config) -> Re
             continue;
         }
         let ConfigValueOrigin::File { line } = own.origin else { continue };
-        let mistakes = errors.render(&own.value.file.display().to_string());
+        let mistakes = errors.render_with_file_name(&own.value.file.display().to_string());
         let message = format!("`flows.{}.file`: the flow file has mistakes\n{mistakes}", own.value.name);
         return Err(ConfigError { line, ..top.table_error(message) });
     }
