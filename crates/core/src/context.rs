@@ -442,7 +442,9 @@ fn find_change_within_thread(
         CallAnswerStatus::Answered => {
             let index = before.first_call_only?;
             let (name, _) = before.ask.get(index)?;
-            Some((before.carried.tokens + sum_fragment_tokens(&before.ask[..index]), name.clone()))
+            // A call that opened the thread carries nothing; its opening is before the ask.
+            let opening = if before.carried.entries == 0 { sum_fragment_tokens(&before.opening) } else { 0 };
+            Some((before.carried.tokens + opening + sum_fragment_tokens(&before.ask[..index]), name.clone()))
         }
         CallAnswerStatus::Unanswered => find_first_changed_fragment(&before.ask, &next.ask, next.carried.tokens),
     }

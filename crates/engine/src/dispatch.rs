@@ -57,14 +57,21 @@ pub(crate) async fn run_call(task: CallTask) {
     if wait_ms > 0 {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
     }
+    // The policy may wait for a database. The lease may be lost meanwhile, so it is asked before anything is in flight.
+    let allowed = task.shared.call_policy.check_call(&task.session, &task.opened.model).await;
     let permit = task.shared.acquire_model_permit(&task.opened.model).await;
     task.shared.leases.wait_until_leases_certain().await;
     if !task.commit_gate.run_when_clear(|| task.progress.mark_in_flight()).await {
         return;
     }
     let started = Instant::now();
-    tracing::debug!(session = %task.session, call = %task.opened.call, attempt = task.attempt, "calling the model");
-    let outcome = AssertUnwindSafe(call_through_breaker(&task)).catch_unwind().await;
+    let outcome = match allowed {
+        Ok(()) => {
+            tracing::debug!(session = %task.session, call = %task.opened.call, attempt = task.attempt, "calling the model");
+            AssertUnwindSafe(call_through_breaker(&task)).catch_unwind().await
+        }
+        Err(failure) => Ok(Err(failure)),
+    };
     drop(permit);
     let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let (call, attempt) = (task.opened.call, task.attempt);
@@ -103,9 +110,8 @@ fn add_failure_cost(task: &CallTask, mut failure: CallFailure) -> CallFailure {
     failure
 }
 
-/// Makes the call, unless the policy forbids it or the provider's circuit breaker is open.
+/// Makes the call, unless the provider's circuit breaker is open.
 async fn call_through_breaker(task: &CallTask) -> Result<ModelReply, CallFailure> {
-    task.shared.call_policy.check_call(&task.session, &task.opened.model).await?;
     let model = task.shared.models.get(&task.opened.model)?;
     let Some(provider) = model.failure_domain() else { return stream_reply(task, &*model, || {}).await };
     tracing::Span::current().record("provider", provider);

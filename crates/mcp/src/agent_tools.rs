@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use segue_core::event::ToolRunOpened;
@@ -20,6 +21,7 @@ use segue_flows::mcp_tools::{
 use serde_json::{Map, Value, json};
 
 use crate::client::{McpCallError, McpCallTarget, McpConnectionPool, McpToolCall, annotated_as_read_only};
+use crate::limits::MCP_LISTING_MS_MAX;
 use crate::result_text::{tool_result_text, truncate_server_text};
 use crate::{CallToolResult, McpTool};
 
@@ -127,7 +129,11 @@ impl AgentToolServers {
         wanted: &BTreeSet<String>,
     ) -> McpServerListing {
         let found = match self.find_server(owner, server) {
-            Ok(target) => self.pool.list_tools(target).await,
+            Ok(target) => {
+                let timeout = Duration::from_millis(MCP_LISTING_MS_MAX);
+                let listed = tokio::time::timeout(timeout, self.pool.list_tools(target)).await;
+                listed.unwrap_or_else(|_| Err(format!("the server `{server}` did not list its tools in time")))
+            }
             Err(why) => Err(why),
         };
         match found {

@@ -6,6 +6,9 @@ pub const MCP_CONNECTIONS_MAX: usize = 64;
 pub const MCP_START_MS_MAX: u64 = 40_000;
 /// Longest wait for an HTTP connection to a server.
 pub const MCP_CONNECT_MS_MAX: u64 = 10_000;
+/// Longest wait for the list of a server's tools, with the start of the server. Less than the tool run that asks all servers has,
+/// so that one server that hangs does not take the answers of the others along.
+pub const MCP_LISTING_MS_MAX: u64 = 50_000;
 /// Default timeout of a request to a server.
 pub const MCP_CALL_MS: u64 = 120_000;
 /// Most pages read from a server's list of tools.

@@ -60,7 +60,9 @@ fn describe_run(opened: &ToolRunOpened) -> String {
     // The arguments of the flow's own runs are for machines.
     let arguments = opened.requested_by.as_ref().map(|_| describe_arguments(&opened.arguments)).unwrap_or_default();
     let separator = if arguments.is_empty() { "" } else { " " };
-    format!("{agent}{}{separator}{arguments}", opened.tool)
+    // A model may have made up the name.
+    let tool = truncate_to_width(&to_single_line(opened.tool.as_str()), TOOL_ARGUMENTS_CHARS_MAX);
+    format!("{agent}{tool}{separator}{arguments}")
 }
 
 /// Describes the arguments of a run in a few words.
@@ -175,7 +177,7 @@ mod tests {
                 json!({"command": "make\u{1b}[31m"}),
                 done,
                 Some(command(0)),
-                "run_command make · ✓ · 2.5 s",
+                "run_command make\u{fffd}[31m · ✓ · 2.5 s",
             ),
             (
                 "run_command",

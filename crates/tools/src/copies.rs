@@ -6,8 +6,8 @@
 use segue_core::tool::ToolResult;
 use segue_engine::tools::ToolInvocation;
 use segue_flows::workspace_tools::{
-    CreateWorkspaceCopyArguments, CreateWorkspaceCopyResult, MergeConflict, MergeWorkspaceCopyArguments,
-    MergeWorkspaceCopyResult, RemoveWorkspaceCopyArguments,
+    CreateWorkspaceCopyArguments, CreateWorkspaceCopyResult, FileChangeKind, MergeConflict,
+    MergeWorkspaceCopyArguments, MergeWorkspaceCopyResult, RemoveWorkspaceCopyArguments,
 };
 
 use crate::checkpoint::{
@@ -99,13 +99,14 @@ pub(crate) fn remove_copy(
     arguments: &RemoveWorkspaceCopyArguments,
 ) -> Result<ToolResult, String> {
     if let Some(copy) = state.find_copy(&workspace.name, &workspace.owner, &arguments.copy)? {
+        // Without its record the copy is not used any more, even if a part of its folder stays.
+        state.remove_copy(&workspace.name, &copy.name)?;
         match std::fs::remove_dir_all(copy_folder(state, &workspace.name, &copy.name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(format!("the copy `{}` cannot be removed: {error}", copy.name));
+                return Err(format!("the folder of the copy `{}` cannot be removed: {error}", copy.name));
             }
             Ok(()) | Err(_) => {}
         }
-        state.remove_copy(&workspace.name, &copy.name)?;
     }
     Ok(ToolResult::done(format!("the copy `{}` is removed", arguments.copy)))
 }
@@ -172,7 +173,10 @@ impl WorkspaceCopyMerge<'_> {
     /// Applies the changes of the copy, and returns the files that could not be merged.
     fn apply_copy_changes(&self) -> Result<Vec<MergeConflict>, String> {
         let mut conflicts: Vec<MergeConflict> = Vec::new();
-        for change in self.base.changes_to(self.theirs) {
+        let mut changes = self.base.changes_to(self.theirs);
+        // Deletions first: a file may have become a folder, or the reverse.
+        changes.sort_by_key(|change| change.kind != FileChangeKind::Deleted);
+        for change in changes {
             let path = change.path;
             let (base, ours, theirs) =
                 (self.base.files.get(&path), self.ours.files.get(&path), self.theirs.files.get(&path));
@@ -188,6 +192,7 @@ impl WorkspaceCopyMerge<'_> {
                 conflicts.push(conflict);
             }
         }
+        conflicts.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(conflicts)
     }
 
@@ -195,6 +200,8 @@ impl WorkspaceCopyMerge<'_> {
         let at = WorkspacePath::parse(path)?;
         let failed = |error: std::io::Error| format!("`{path}` cannot be merged: {error}");
         match theirs {
+            // A file that the copy only ignores now was not deleted.
+            None if self.copy.metadata(&at).map_err(failed)?.is_some() => {}
             None => self.workspace.root.remove(&at).map_err(failed)?,
             Some(entry) => {
                 let content = self.copy.read_entry(path, entry.mode).map_err(failed)?;

@@ -62,6 +62,15 @@ fn copies_are_made_when_the_turn_opens_and_merged_when_all_agents_have_completed
 }
 
 #[test]
+fn fork_does_not_merge_the_copies_of_its_original() {
+    let mut project = both_work();
+    project.write("executor");
+    project.session.fork();
+    project.say("continue here");
+    assert_eq!(copy_runs(&project), CREATED, "the original merges them");
+}
+
+#[test]
 fn single_writer_works_in_the_workspace_itself() {
     let mut project = open();
     project.route("execute", &["executor"]);

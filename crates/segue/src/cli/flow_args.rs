@@ -20,10 +20,10 @@ pub(crate) struct FlowsArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum FlowsAction {
-    /// Write a commented file with which you begin a flow of your own
-    #[command(
-        after_help = "Examples:\n  segue flows new support-desk\n  segue flows new project     # a copy of the built-in flow, to change it"
-    )]
+    /// Write a commented starter file for a flow of your own
+    ///
+    /// The name `project` writes a copy of the built-in project flow.
+    #[command(after_help = "Example:\n  segue flows new support-desk\n  segue flows new project")]
     New {
         /// Name of the flow: lower-case letters, digits and hyphens.
         name: String,

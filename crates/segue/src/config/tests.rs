@@ -133,7 +133,7 @@ fn every_key_is_documented() {
 fn mistakes_name_their_line_and_the_expected_value() {
     assert_eq!(
         wrong("a = 1"),
-        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `workspaces` and 3 more"
+        "1: unknown key `a`; there are `store`, `session`, `models`, `catalog`, `roles`, `flows`, `records`, `workspaces` and 4 more"
     );
     assert_eq!(wrong("\n[store]\npaht = \"x\""), "3: unknown key `store.paht`; did you mean `path`?");
     assert_eq!(wrong("[store]\npath = 3"), "2: `store.path`: expected a string, found the number 3");

@@ -112,7 +112,7 @@ fn migration_refuses_stores_in_use_and_sessions_that_differ() {
     expect_refusal(&source.migrate(&target), "stop them first");
     drop(node);
     source.send(&target, "fox", "something else");
-    expect_refusal(&source.migrate(&target), "another session of this name");
+    expect_refusal(&source.migrate(&target), "another session with this name");
     expect_refusal(&source.run(&["migrate", &source.file(), "copy.db"]), "the target must be a database");
     expect_refusal(&source.run(&["migrate", "nothing.db", &target]), "there is no store");
 }

@@ -28,8 +28,9 @@ pub(crate) async fn copy_usage(
         copy_account(meters, *day, key, *used).await?;
     }
     for (day, session_hash, key, total) in totals {
-        // The days are copied above. This adds nothing to them: later reports of the session start with this total.
-        let account = usage_account_name(&key, day);
+        // The days are copied above, and later reports of the session start with this total. It goes to an account that nobody
+        // reads, because a second copy finds a smaller total and would add the difference to the day once more.
+        let account = format!("copied-sessions/{}", usage_account_name(&key, day));
         meters.report_usage(usage_report(account, session_hash, total, total)).await?;
     }
     for (day, session_hash, key) in payers {

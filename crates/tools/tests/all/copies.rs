@@ -1,6 +1,6 @@
 //! Isolated copies and merging them.
 
-use segue_flows::workspace_tools::WorkspaceTool::{ReadFile, RemoveCopy, RestoreCheckpoint, WriteFile};
+use segue_flows::workspace_tools::WorkspaceTool::{DeleteFile, ReadFile, RemoveCopy, RestoreCheckpoint, WriteFile};
 use segue_flows::workspace_tools::{
     CreateWorkspaceCopyArguments, CreateWorkspaceCopyResult, MergeWorkspaceCopyArguments, MergeWorkspaceCopyResult,
     WorkspaceToolRequest,
@@ -48,6 +48,28 @@ async fn parallel_writers_do_not_see_each_other_until_they_are_merged() {
     assert_eq!(paths, ["shared.txt", "sub/two.txt"]);
     // A merge that is repeated after a crash changes nothing.
     assert_eq!(merge(&shop, &two).await.changes, []);
+}
+
+#[tokio::test]
+async fn a_file_that_the_copy_ignores_now_is_not_deleted_by_the_merge() {
+    let shop = TestWorkspace::new();
+    shop.put("local.env", "KEY=1\n");
+    let copy = create_copy(&shop, "one").await;
+    write(&shop, &copy, ".gitignore", "*.env\n").await;
+    assert_eq!(merge(&shop, &copy).await.conflicts, []);
+    assert_eq!((shop.get(".gitignore"), shop.get("local.env")), ("*.env\n".to_owned(), "KEY=1\n".to_owned()));
+}
+
+#[tokio::test]
+async fn a_folder_that_became_a_file_is_merged() {
+    let shop = TestWorkspace::new();
+    shop.put("notes/a.txt", "a\n");
+    let copy = create_copy(&shop, "one").await;
+    shop.ok(&copy, ReadFile, json!({"path": "notes/a.txt"})).await;
+    shop.ok(&copy, DeleteFile, json!({"path": "notes/a.txt"})).await;
+    write(&shop, &copy, "notes", "all notes\n").await;
+    assert_eq!(merge(&shop, &copy).await.conflicts, []);
+    assert_eq!(shop.get("notes"), "all notes\n");
 }
 
 #[tokio::test]

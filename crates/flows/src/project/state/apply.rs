@@ -19,6 +19,7 @@ use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition
 use crate::project::facts::{
     AgentLesson, AgentTurnEndKind, MidWorkNoticeToAgentReason, NextPhaseAndAgents, ProjectFact,
 };
+use crate::project::parallel_writers::WriterCopies;
 use crate::project::spec::{ASK_ACT, ASK_CONTENT};
 use crate::project::tools::phase_changes_files;
 
@@ -36,8 +37,11 @@ impl ProjectState {
                 self.visits_since_message.clear();
                 self.stopped = None;
             }
+            // The copies belong to the original session, which merges them.
+            Event::SessionForked { .. } => self.writer_copies = WriterCopies::default(),
             Event::TurnStarted { turn, .. } => {
                 self.turn = Some(*turn);
+                self.writer_copies.forget_missing_copies();
                 self.writer_copies.retry_failed_merges();
                 self.is_prepared = false;
                 self.decision = None;
