@@ -107,7 +107,7 @@ describe('a fork that would call models', () => {
       return text;
     });
     await page.getByRole('button', { name: 'Fork here' }).first().click();
-    expect(await asked).toContain('calls the models at once');
+    expect(await asked).toContain('may be billed');
     expect((await server.get('/v1/sessions')).sessions.length).toBe(before);
     page.once('dialog', (dialog) => void dialog.accept());
     await page.getByRole('button', { name: 'Fork here' }).first().click();
