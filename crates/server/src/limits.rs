@@ -72,6 +72,8 @@ pub(crate) const USAGE_DAYS_KEPT: u64 = 8;
 pub(crate) const USAGE_READ_RETRY_MS: u64 = 500;
 /// Attempts to check the limits of a call while the database cannot be reached.
 pub(crate) const USAGE_READ_ATTEMPTS_MAX: usize = 1_200;
+/// Longest wait for the limits of a call while the database cannot be reached.
+pub(crate) const USAGE_READ_MS_MAX: u64 = 10 * 60 * 1_000;
 /// Time for which cached keys are used before the file is checked again.
 pub(crate) const KEYS_CACHE_MS: u64 = 500;
 /// Attempts to change a record that other processes change at the same time.

@@ -153,10 +153,13 @@ impl SharedStateCopy<'_> {
         let records = self.target.records.as_ref();
         let known: BTreeSet<String> =
             read_list::<Webhook>(records).await?.into_iter().map(|webhook| webhook.webhook).collect();
+        // A webhook that was copied before and is gone now was removed in the database.
+        let copied = read_copied_ids(records).await?.webhooks;
+        let is_new = |webhook: &&mut Webhook| !known.contains(&webhook.webhook) && !copied.contains(&webhook.webhook);
         let cursor = self.find_newest_change().await?;
         let existing = list_session_uids(self.source_sessions).await?;
         // A known webhook has its queue, and a node may have delivered from it.
-        for webhook in webhooks.iter_mut().filter(|webhook| !known.contains(&webhook.webhook)) {
+        for webhook in webhooks.iter_mut().filter(is_new) {
             let mut queue = SavedDeliveryQueue::load(source, webhook).await?.queue;
             self.apply_all_changes(webhook, &mut queue, &existing).await?;
             queue.changes = cursor;

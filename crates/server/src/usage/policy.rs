@@ -13,7 +13,7 @@ use segue_engine::{CallPolicy, SessionUsageChange};
 
 use super::{KeyUsageStore, UtcDay, format_time, is_database_unavailable};
 use crate::keys::ApiKeyStore;
-use crate::limits::{USAGE_READ_ATTEMPTS_MAX, USAGE_READ_RETRY_MS};
+use crate::limits::{USAGE_READ_ATTEMPTS_MAX, USAGE_READ_MS_MAX, USAGE_READ_RETRY_MS};
 use crate::shared_state::CrossServerSharedState;
 
 /// The call policy of an engine whose sessions are paid for by keys.
@@ -62,13 +62,17 @@ impl KeyCallPolicy {
     /// Checks the limits, again while the database cannot be reached: the call was accepted, and must not fail because of that.
     /// If the call is cancelled, the wait ends.
     async fn check_limits_when_readable(&self, session: &SessionId, model: &ModelName) -> Result<(), String> {
+        let started = tokio::time::Instant::now();
         for attempt in 1.. {
             let error = match self.check_limits(session, model, self.clock.now()).await {
                 Ok(()) => return Ok(()),
                 Err(CallCheckError::Forbidden(reason)) => return Err(reason),
                 Err(CallCheckError::UsageUnreadable(error)) => error,
             };
-            if !is_database_unavailable(&error) || attempt >= USAGE_READ_ATTEMPTS_MAX {
+            // An attempt can take seconds if the database does not even refuse the connection.
+            let has_waited_enough =
+                attempt >= USAGE_READ_ATTEMPTS_MAX || started.elapsed() >= Duration::from_millis(USAGE_READ_MS_MAX);
+            if !is_database_unavailable(&error) || has_waited_enough {
                 tracing::error!(%session, %error, "a call is not made, because the usage of its key cannot be read");
                 break;
             }
