@@ -50,17 +50,10 @@ const PLAN_TURN: usize = 31;
 /// The other turns of long visits that are not talk: the obstacle, and the steps of the plan.
 const LONG_VISIT_EVENTS: [(usize, &str); 5] =
     [(40, STEP_DONE), (46, "I am stuck: the landlord says no."), (47, "What now?"), (52, STEP_DONE), (60, STEP_DONE)];
-/// What follows the first messages with short visits, repeatedly: talk, a plan, its three steps with an obstacle, and the
-/// end of the plan.
-const SHORT_VISIT_CYCLE: [&str; 21] = [
-    "What about the neighbourhood?",
-    "My partner has doubts.",
-    "What about the rent?",
-    "I like bread more than cake.",
-    "What would you ask a baker?",
-    "I have never had employees.",
-    "Mornings are fine with me.",
-    "What about the oven?",
+/// How much of the talk precedes a request for a plan with short visits.
+const SHORT_VISIT_TALK: usize = 8;
+/// What follows that talk with short visits, repeatedly: a plan, its three steps with an obstacle, and the end of the plan.
+const SHORT_VISIT_PLAN: [&str; 13] = [
     PLAN_REQUEST,
     "How long may this take?",
     "I wrote some notes.",
@@ -103,7 +96,7 @@ impl VisitLength {
 
     fn messages(self, turns: usize) -> Vec<&'static str> {
         let followers: Box<dyn Iterator<Item = &'static str>> = match self {
-            Self::Short => Box::new(SHORT_VISIT_CYCLE.into_iter().cycle()),
+            Self::Short => Box::new(TALK.into_iter().take(SHORT_VISIT_TALK).chain(SHORT_VISIT_PLAN).cycle()),
             Self::Long => Box::new((FIRST_MESSAGES.len() + 1..).map(|turn| {
                 let event = LONG_VISIT_EVENTS.into_iter().find(|(at, _)| *at == turn).map(|(_, message)| message);
                 let talk = TALK[turn % TALK.len()];

@@ -112,7 +112,7 @@ impl LoadWorker {
         self.followed = self.sessions.len();
     }
 
-    /// Creates this worker's part of the sessions, with other operations in between. Then it goes on with those.
+    /// Creates this worker's part of the sessions, with other operations in between. After that it continues the other operations.
     pub(crate) async fn run(&mut self) {
         let share = self.state.size.sessions.div_ceil(self.state.size.workers);
         while self.sessions.len() < share && !self.state.is_time_up() {
