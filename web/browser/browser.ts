@@ -72,6 +72,16 @@ export async function openTab(context: BrowserContext, url: string): Promise<{ p
   return { page, expectNoErrors };
 }
 
+/**
+ * Goes back to `url`, which the browser may have kept. The page itself goes back, because the browser's own protocol refuses commands to a page
+ * while it is replaced by the kept one.
+ */
+export async function goBack(page: Page, url: string): Promise<void> {
+  await page.evaluate(() => void setTimeout(() => history.back()));
+  await page.waitForURL(url, { waitUntil: 'commit' });
+  await page.getByRole('textbox', { name: 'Message' }).waitFor();
+}
+
 function collectErrors(page: Page, expected?: RegExp): () => void {
   const errors: string[] = [];
   const record = (text: string) => {

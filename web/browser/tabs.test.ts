@@ -2,7 +2,7 @@
 
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { BrowserContext, Page } from 'playwright-core';
-import { closeBrowser, openBrowser, openPage, openTab, screenshot, sendMessage, waitForTurnEnd } from './browser';
+import { closeBrowser, goBack, openBrowser, openPage, openTab, screenshot, sendMessage, waitForTurnEnd } from './browser';
 import { scenario, Server } from './server';
 
 let server: Server;
@@ -81,11 +81,7 @@ describe('the back/forward cache', () => {
     }
     await expect.poll(openStreams).toBe(1);
     await server.post('/v1/sessions/one/messages', { text: 'while you were away' });
-    for (const session of ['three', 'two', 'one']) {
-      // A page from the cache is not loaded again.
-      await page.goBack({ waitUntil: 'commit' });
-      await page.waitForURL(`${server.url}/s/${session}`, { waitUntil: 'commit' });
-    }
+    for (const session of ['three', 'two', 'one']) await goBack(page, `${server.url}/s/${session}`);
     await page.locator('[data-turn="t1"]').getByText('while you were away').first().waitFor();
     await sendMessage(page, 'I am back');
     await waitForTurnEnd(page, 't2');
