@@ -178,7 +178,8 @@ fn answer_schema(ask: &str, plan: Option<&ConciergePlan>) -> Value {
             properties
         }
         ASK_STEPS_QUESTION => {
-            let names = ["title", "description", "done_when"];
+            // Models write the members in this order, and what a step is must come before everything about it.
+            let names = ["action", "details", "done_when"];
             let entry = closed_object(names.into_iter().map(|name| (name.to_owned(), text())).collect());
             one("steps", json!({"type": "array", "items": entry, "maxItems": PLAN_STEPS_ASKED}))
         }
@@ -265,16 +266,28 @@ pub(super) fn parse_stance_answer(answer: &str) -> Option<ReplyStance> {
 /// Parses the answer to the question for the steps of a plan; `None` if it has no step with a title.
 pub(super) fn parse_steps_answer(answer: &str) -> Option<Vec<ConciergePlanStep>> {
     let object = find_object(answer, &["steps"])?;
-    let text = |entry: &Value, name: &str| {
-        entry.get(name).and_then(Value::as_str).map(|text| text.trim().to_owned()).unwrap_or_default()
+    let text = |entry: &Value, names: [&str; 2]| {
+        let given = names.into_iter().find_map(|name| entry.get(name)).and_then(Value::as_str);
+        given.map(|text| text.trim().to_owned()).unwrap_or_default()
     };
-    let steps = object.get("steps")?.as_array()?.iter().map(|entry| ConciergePlanStep {
-        title: entry.as_str().map_or_else(|| text(entry, "title"), str::to_owned),
-        description: text(entry, "description"),
-        done_when: text(entry, "done_when"),
+    let steps = object.get("steps")?.as_array()?.iter().zip(1..).map(|(entry, number)| {
+        let action = entry.as_str().map_or_else(|| text(entry, ["action", "title"]), str::to_owned);
+        let details = text(entry, ["details", "description"]);
+        let done_when = text(entry, ["done_when", "done"]);
+        match is_only_number(&action, number) && !details.is_empty() {
+            true => ConciergePlanStep { title: details, description: String::new(), done_when },
+            false => ConciergePlanStep { title: action, description: details, done_when },
+        }
     });
     let steps = truncate_steps(steps.collect());
     (!steps.is_empty()).then_some(steps)
+}
+
+/// Returns whether the title of step `number` says only that, such as "Step 3", which small models write.
+fn is_only_number(title: &str, number: usize) -> bool {
+    let words: Vec<&str> = title.split_whitespace().collect();
+    let last = words.last().map(|word| word.trim_matches(|c: char| c.is_ascii_punctuation()));
+    words.len() <= 2 && last == Some(number.to_string().as_str())
 }
 
 /// What the user needs for the plan to continue.
@@ -401,6 +414,20 @@ mod tests {
         let IntentHandoverAnswer { document, .. } = parse_intent_answer(answer).expect("it is JSON");
         assert_eq!(document.get("goal"), None);
         assert_eq!(document.get("constraints"), Some(&HandoverFieldValue::List(vec!["money".to_owned()])));
+    }
+
+    #[test]
+    fn title_that_is_only_a_number_is_replaced_by_what_to_do() {
+        let answer = r#"{"steps": [
+            {"title": "Step 1", "description": "Visit the bank", "done_when": "you have a letter"},
+            {"action": "2.", "details": "View five flats"},
+            {"action": "Route 66", "details": "Drive it"},
+            {"action": "Step 4", "details": ""},
+            "Sign"
+        ]}"#;
+        let titles: Vec<String> =
+            parse_steps_answer(answer).expect("it has steps").into_iter().map(|step| step.title).collect();
+        assert_eq!(titles, ["Visit the bank", "View five flats", "Route 66", "Step 4", "Sign"]);
     }
 
     #[test]
