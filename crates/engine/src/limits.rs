@@ -26,8 +26,12 @@ pub const MODEL_CONCURRENT_CALLS_MAX: usize = 64;
 pub const ANSWER_MS_MAX: u64 = 30 * 60 * 1_000;
 /// The end of a reply that is examined for endless repetition, in bytes. About 1,000 tokens.
 pub const REPETITION_WINDOW_BYTES: usize = 4_096;
-/// The longest passage whose endless repetition is recognised, in bytes.
+/// The longest passage whose endless repetition is recognised in any text, in bytes.
 pub const REPETITION_PASSAGE_BYTES_MAX: usize = 512;
+/// The shortest passage of prose that may not be said twice and then begun again, in bytes. About two sentences.
+pub const REPEATED_PROSE_BYTES_MIN: usize = 192;
+/// How much of such a passage must be said for the third time, in bytes.
+pub const REPEATED_PROSE_BEGINNING_BYTES: usize = 64;
 /// How much text arrives between two such examinations, in bytes.
 pub const REPETITION_CHECK_BYTES: usize = 256;
 /// Consecutive failures after which a provider's circuit breaker opens.

@@ -1,6 +1,10 @@
-//! Ends a streamed reply that repeats itself without end. It decides by the text alone: the last
-//! [`REPETITION_WINDOW_BYTES`] consist of the same passage again and again. The result does not depend on how the text
-//! is split into chunks.
+//! Ends a streamed reply that repeats itself without end. It decides by the text alone, in one of two ways:
+//!
+//! - The last [`REPETITION_WINDOW_BYTES`] consist of the same passage again and again.
+//! - A passage of prose of at least [`REPEATED_PROSE_BYTES_MIN`] was said twice in a row and begins once more. Code blocks
+//!   and replies that are JSON are no prose: data may repeat itself.
+//!
+//! The result does not depend on how the text is split into chunks.
 
 use std::collections::VecDeque;
 
@@ -8,13 +12,17 @@ use futures_util::{StreamExt, stream};
 use segue_core::prompt::StopReason;
 use segue_models::{ReplyChunk, ReplyChunkStream, ReplyFinish};
 
-use crate::limits::{REPETITION_CHECK_BYTES, REPETITION_PASSAGE_BYTES_MAX, REPETITION_WINDOW_BYTES};
+use crate::limits::{
+    REPEATED_PROSE_BEGINNING_BYTES, REPEATED_PROSE_BYTES_MIN, REPETITION_CHECK_BYTES, REPETITION_PASSAGE_BYTES_MAX,
+    REPETITION_WINDOW_BYTES,
+};
 
 /// The end of one reply's text.
 #[derive(Debug, Default)]
 struct RepetitionGuard {
     window: VecDeque<u8>,
     bytes_since_check: usize,
+    prose: ProseTracker,
 }
 
 impl RepetitionGuard {
@@ -25,6 +33,7 @@ impl RepetitionGuard {
                 self.window.pop_front();
             }
             self.window.push_back(byte);
+            self.prose.push(byte);
             self.bytes_since_check += 1;
             if self.bytes_since_check == REPETITION_CHECK_BYTES {
                 self.bytes_since_check = 0;
@@ -36,14 +45,55 @@ impl RepetitionGuard {
         None
     }
 
-    fn is_repeating(&mut self) -> bool {
-        self.window.len() == REPETITION_WINDOW_BYTES
-            && smallest_period(self.window.make_contiguous()) <= REPETITION_PASSAGE_BYTES_MAX
+    fn is_repeating(&self) -> bool {
+        let prose_bytes = self.prose.bytes.min(self.window.len());
+        if self.window.len() < REPETITION_WINDOW_BYTES && prose_bytes < 2 * REPEATED_PROSE_BYTES_MIN {
+            return false;
+        }
+        let backwards: Vec<u8> = self.window.iter().rev().copied().collect();
+        let periods = smallest_periods(&backwards);
+        let is_repeated_prose = |(length, period): (usize, usize)| {
+            period >= REPEATED_PROSE_BYTES_MIN && length >= 2 * period + REPEATED_PROSE_BEGINNING_BYTES
+        };
+        let is_full = backwards.len() == REPETITION_WINDOW_BYTES;
+        is_full && periods.last().is_some_and(|period| *period <= REPETITION_PASSAGE_BYTES_MAX)
+            || (1..=prose_bytes).zip(periods.iter().copied()).any(is_repeated_prose)
     }
 }
 
-/// Returns the smallest distance at which all of `bytes` repeats itself.
-fn smallest_period(bytes: &[u8]) -> usize {
+/// How much of the end of a text is prose.
+#[derive(Debug, Default)]
+struct ProseTracker {
+    /// The bytes since the last line of code. None if the reply is JSON.
+    bytes: usize,
+    is_json: bool,
+    has_begun: bool,
+    is_in_code_block: bool,
+    /// The first characters of the current line, without spaces.
+    line_start: Vec<u8>,
+}
+
+impl ProseTracker {
+    fn push(&mut self, byte: u8) {
+        if !self.has_begun && !byte.is_ascii_whitespace() {
+            self.has_begun = true;
+            self.is_json = matches!(byte, b'{' | b'[');
+        }
+        if byte == b'\n' {
+            self.line_start.clear();
+        } else if self.line_start.len() < 3 && byte != b' ' {
+            self.line_start.push(byte);
+            if matches!(self.line_start.as_slice(), b"```" | b"~~~") {
+                self.is_in_code_block = !self.is_in_code_block;
+                self.bytes = 0;
+            }
+        }
+        self.bytes = if self.is_json || self.is_in_code_block { 0 } else { self.bytes + 1 };
+    }
+}
+
+/// Returns for each prefix of `bytes` the smallest distance at which all of it repeats itself.
+fn smallest_periods(bytes: &[u8]) -> Vec<usize> {
     // For each prefix, the length of its longest proper prefix that is also its suffix.
     let mut borders = vec![0; bytes.len()];
     let mut border = 0;
@@ -54,7 +104,7 @@ fn smallest_period(bytes: &[u8]) -> usize {
         border += usize::from(bytes[at] == bytes[border]);
         borders[at] = border;
     }
-    bytes.len() - border
+    borders.iter().zip(1..).map(|(border, length)| length - border).collect()
 }
 
 /// Ends the stream with [`StopReason::Repetition`] if its text or its reasoning repeats itself. The vendor's stream is
@@ -119,6 +169,30 @@ mod tests {
         }
     }
 
+    const PROSE: &str = "Renting is often more convenient than buying, because you do not have to pay for the down payment \
+        or for the initial costs. It is a good choice if you have enough savings to cover the deposit and the rent, and if \
+        you may want to move again within a few years.\n\n";
+
+    #[test]
+    fn passage_of_prose_that_begins_for_the_third_time_is_cut() {
+        let whole = format!("Rent a flat. {}", PROSE.repeat(5));
+        let end = cut_at(&[&whole]).expect("it is cut");
+        assert!(end > 2 * PROSE.len() && end < 3 * PROSE.len() + REPETITION_CHECK_BYTES, "{end}");
+        assert_eq!(cut_at(&[&format!("Rent a flat. {}", PROSE.repeat(2))]), None, "a refrain is sung twice");
+        let verses: String = (1..=5).map(|verse| format!("Verse {verse} is another one.\n\n{PROSE}")).collect();
+        assert_eq!(cut_at(&[&verses]), None, "a refrain follows every verse");
+    }
+
+    #[test]
+    fn code_and_json_may_repeat_a_passage() {
+        for (before, after) in [("```html\n", "\n```\nDone."), ("[\"", "\"]"), ("  ~~~\n", "~~~")] {
+            let data = format!("{before}{}{after}", PROSE.repeat(5));
+            assert_eq!(cut_at(&[&data]), None, "{before}");
+        }
+        let prose_after_code = format!("```\nx = 1\n```\n{}", PROSE.repeat(4));
+        assert!(cut_at(&[&prose_after_code]).is_some());
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -136,13 +210,14 @@ mod tests {
 
         #[test]
         fn cut_does_not_depend_on_the_chunks(passage in "[a-zé \n]{1,40}", size in 1usize..900) {
-            let text = passage.repeat(12_000 / passage.len());
-            let characters: Vec<char> = text.chars().collect();
-            let chunks: Vec<String> = characters.chunks(size).map(|chunk| chunk.iter().collect()).collect();
-            let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
-            let (whole, split) = (cut_at(&[&text]), cut_at(&chunks));
-            prop_assert!(whole.is_some());
-            prop_assert_eq!(whole, split);
+            for text in [passage.repeat(12_000 / passage.len()), format!("{passage}{}", PROSE.repeat(9))] {
+                let characters: Vec<char> = text.chars().collect();
+                let chunks: Vec<String> = characters.chunks(size).map(|chunk| chunk.iter().collect()).collect();
+                let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
+                let (whole, split) = (cut_at(&[&text]), cut_at(&chunks));
+                prop_assert!(whole.is_some());
+                prop_assert_eq!(whole, split);
+            }
         }
     }
 }
