@@ -264,6 +264,8 @@ pub(crate) const DETAIL_WORDS_MIN: usize = 3;
 pub(crate) const HANDOVER_TURN_MIN: u32 = 2;
 /// Words from which on a reply that begins like the one before counts as a repetition.
 pub(crate) const REPEATED_REPLY_WORDS_MIN: usize = 20;
+/// The words of the shortest message of the user that a reply must not consist of.
+pub(crate) const ECHOED_MESSAGE_WORDS_MIN: usize = 4;
 /// Longest summary of a compacted thread.
 pub(crate) const CONCIERGE_SUMMARY_TOKENS_MAX: u32 = 800;
 /// Longest map. A claim takes about 80 tokens, an edge about 30.

@@ -71,7 +71,7 @@ pub(super) fn describe_concierge_fact(state: &ConciergeState, kind: &str, value:
         }
         ConciergeFact::BlockRefused { block, why, .. } => detail_display(format!("{block} refused: {why}")),
         ConciergeFact::EmptyReply { .. } => {
-            detail_display("the reply had no text, or repeated the last one; it is asked for again")
+            detail_display("the reply had no text, or repeated the last one or the message; it is asked for again")
         }
         ConciergeFact::ReplyComplaints { call, complaints } => {
             detail_display(format!("{call}: {}", complaints.join("; ")))

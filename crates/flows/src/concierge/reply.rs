@@ -18,7 +18,7 @@ use batch_block::{BatchBlock, BatchConfirmationPolicy};
 use super::ConciergeFlow;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertTask};
 use super::leaks;
-use super::messages::{record_refusal, render_confirmation_question, render_notice};
+use super::messages::{current_turn_user_text, record_refusal, render_confirmation_question, render_notice};
 use super::settings::Settings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, ASK_REPLY, BATCH_BLOCK, CONCIERGE_ROLE,
@@ -28,7 +28,7 @@ use super::spec::{
 use super::state::ConciergeContext;
 use super::turn::{propose_phase, turns_in_phase};
 use super::{batch, handovers, plan_request, questions, sample_echo};
-use crate::limits::{HANDOVER_TURN_MIN, REPEATED_REPLY_WORDS_MIN};
+use crate::limits::{ECHOED_MESSAGE_WORDS_MIN, HANDOVER_TURN_MIN, REPEATED_REPLY_WORDS_MIN};
 use crate::template::fill_template;
 
 /// A reply of the concierge with its context.
@@ -62,19 +62,21 @@ pub(super) fn handle_concierge_reply(
         ASK_REPAIR_INTENT => steps.extend(reply.hand_over_to_explorer(reply.parse_intent_document())),
         ASK_REPAIR_BATCH => steps.extend(reply.handle_repaired_batch_block()),
         ASK_REPAIR_STEPS => steps.extend(reply.handle_repaired_steps()),
-        _ if reply.is_repeat_of_last_reply() && view.state.empty_replies == 0 => {
-            let notice = Some(render_notice("", "repeated", &[]));
-            steps.push(ConciergeFact::EmptyReply { call: Some(call.call), notice }.into_step());
-        }
-        _ => {
-            steps.extend(reply.send_reply());
-            steps.extend(match reply.phase_name() {
-                _ if !is_inline => reply.ask_question_after_reply(),
-                STARTER_PHASE => reply.handle_starter_reply(),
-                EXPLORER_PHASE => reply.handle_explorer_reply(),
-                _ => reply.handle_executor_reply(),
-            });
-        }
+        _ => match reply.find_repeated_text().filter(|_| view.state.empty_replies == 0) {
+            Some(repeated) => {
+                let notice = Some(render_notice("", repeated, &[]));
+                steps.push(ConciergeFact::EmptyReply { call: Some(call.call), notice }.into_step());
+            }
+            None => {
+                steps.extend(reply.send_reply());
+                steps.extend(match reply.phase_name() {
+                    _ if !is_inline => reply.ask_question_after_reply(),
+                    STARTER_PHASE => reply.handle_starter_reply(),
+                    EXPLORER_PHASE => reply.handle_explorer_reply(),
+                    _ => reply.handle_executor_reply(),
+                });
+            }
+        },
     }
     steps
 }
@@ -190,12 +192,21 @@ impl ConciergeReplyHandler<'_> {
         steps
     }
 
-    /// Returns whether the reply says the same as the one before in this phase, as small models do.
-    fn is_repeat_of_last_reply(&self) -> bool {
+    /// Returns the kind of notice for a reply that says the same as the one before in this phase, or as the user's message,
+    /// as small models do.
+    fn find_repeated_text(&self) -> Option<&'static str> {
         let visible = &self.parsed.visible_text;
+        if !self.parsed.blocks.is_empty() {
+            return None;
+        }
         let last = self.view.state.visit.exchanges.last();
-        self.parsed.blocks.is_empty()
-            && last.is_some_and(|exchange| is_repetition(visible, &self.view.read_text(exchange.reply)))
+        if last.is_some_and(|exchange| is_repetition(visible, &self.view.read_text(exchange.reply))) {
+            return Some("repeated");
+        }
+        let words = lowercase_words(visible);
+        let is_echo =
+            words.len() >= ECHOED_MESSAGE_WORDS_MIN && words == lowercase_words(&current_turn_user_text(self.view));
+        is_echo.then_some("echoed")
     }
 
     /// Refuses the blocks with these names, which the current phase does not allow.
@@ -540,9 +551,12 @@ impl ConciergeReplyHandler<'_> {
 
 /// Returns whether a long text begins like another one, up to more than half of the shorter one.
 fn is_repetition(text: &str, earlier: &str) -> bool {
-    let words = |text: &str| text.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>();
-    let (text, earlier) = (words(text), words(earlier));
+    let (text, earlier) = (lowercase_words(text), lowercase_words(earlier));
     let shorter = text.len().min(earlier.len());
     let same = text.iter().zip(&earlier).take_while(|(word, other)| word == other).count();
     shorter >= REPEATED_REPLY_WORDS_MIN && same * 2 > shorter
+}
+
+fn lowercase_words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_lowercase).collect()
 }

@@ -163,3 +163,18 @@ fn reply_that_repeats_the_last_one_is_requested_once_more() {
     harness.send_message("and again").answer_call("concierge", advice).answer_call("concierge", advice);
     assert_eq!(harness.last_reply(), advice, "the user gets it if the model insists");
 }
+
+#[test]
+fn reply_that_is_only_the_users_message_is_requested_once_more() {
+    let mut harness = open();
+    play_until_explorer(&mut harness);
+    let message = "We stay for eight years, and both have work.";
+    harness.send_message(message).answer_call("concierge", "we stay for eight years,  and both have work.\n");
+    let (_, last) = concierge_prompt(&harness);
+    assert!(last.contains("only repeated the user's message"), "{last}");
+    harness.answer_call("concierge", "Then buying pays.");
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), ("Then buying pays.", TurnOutcome::Done));
+
+    harness.send_message("yes, of course").answer_call("concierge", "Yes, of course");
+    assert_eq!(harness.last_reply(), "Yes, of course", "a few words may be the same");
+}
