@@ -7,6 +7,7 @@ mod recorder;
 
 use std::path::Path;
 
+use segue_core::ids::CallId;
 use segue_core::prompt::CallFailure;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -55,6 +56,9 @@ struct RecordedExchange {
     method: String,
     /// Path and query without the host, so a cassette can be replayed with any base URL.
     path: String,
+    /// Experts with the same model and prompt send equal requests at once, and each must get its own response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    call: Option<CallId>,
     body: Value,
     outcome: RecordedExchangeOutcome,
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use segue_core::ids::CallId;
 use segue_core::prompt::{CallFailure, FailureKind};
 
 pub(crate) use client::is_unencrypted_remote_url;
@@ -33,19 +34,21 @@ pub struct VendorHttpRequest {
     pub auth: Option<AuthHeader>,
     /// JSON, or empty.
     pub body: String,
+    /// The model call that the request belongs to. It is not sent; a replay tells equal requests apart by it.
+    pub call: Option<CallId>,
 }
 
 impl VendorHttpRequest {
     #[must_use]
     pub fn get(url: String) -> Self {
-        Self { method: HttpMethod::Get, url, headers: Vec::new(), auth: None, body: String::new() }
+        Self { method: HttpMethod::Get, url, headers: Vec::new(), auth: None, body: String::new(), call: None }
     }
 
     /// Creates a request with a JSON body.
     #[must_use]
     pub fn post(url: String, body: &serde_json::Value) -> Self {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        Self { method: HttpMethod::Post, url, headers, auth: None, body: body.to_string() }
+        Self { method: HttpMethod::Post, url, headers, auth: None, body: body.to_string(), call: None }
     }
 }
 

@@ -1,5 +1,6 @@
-//! A transport that answers from a cassette. Each request gets the response recorded for it; a repeated request gets the next
-//! one. A request that was not recorded fails, with the closest recorded one and how it differs.
+//! A transport that answers from a cassette. Each request gets the response recorded for it. Of several responses to equal
+//! requests it gets the next one that belongs to its call, or else the next one. A request that was not recorded fails,
+//! with the closest recorded one and how it differs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -7,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, future, stream};
+use segue_core::ids::CallId;
 use segue_core::prompt::{CallFailure, FailureKind};
 use segue_core::signal::canonical_json;
 use serde_json::Value;
@@ -28,7 +30,7 @@ pub struct CassetteReplayTransport {
 /// The recorded exchanges that have not been replayed yet.
 #[derive(Debug, Default)]
 struct RemainingRecordedExchanges {
-    outcomes: BTreeMap<(String, String, String), VecDeque<RecordedExchangeOutcome>>,
+    outcomes: BTreeMap<(String, String, String), VecDeque<(Option<CallId>, RecordedExchangeOutcome)>>,
     /// Path and body of every recorded request, to explain a mismatch.
     recorded_requests: Vec<(String, Value)>,
 }
@@ -41,9 +43,9 @@ impl CassetteReplayTransport {
     pub fn new(path: &Path) -> Result<Self, CassetteError> {
         let (header, exchanges) = read_cassette(path)?;
         let mut remaining = RemainingRecordedExchanges::default();
-        for RecordedExchange { method, path, body, outcome } in exchanges {
+        for RecordedExchange { method, path, call, body, outcome } in exchanges {
             let key = (method, path.clone(), canonical_json(&body));
-            remaining.outcomes.entry(key).or_default().push_back(outcome);
+            remaining.outcomes.entry(key).or_default().push_back((call, outcome));
             remaining.recorded_requests.push((path, body));
         }
         Ok(Self { name: path.display().to_string(), metadata: header.metadata, remaining: Mutex::new(remaining) })
@@ -65,8 +67,11 @@ impl CassetteReplayTransport {
         let (path, body) = (url_path_and_query(&request.url), parse_json_or_text(&request.body));
         let mut remaining = self.remaining.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (request.method.as_str().to_owned(), path, canonical_json(&body));
-        let outcome = remaining.outcomes.get_mut(&key).and_then(VecDeque::pop_front);
-        match outcome {
+        let outcome = remaining.outcomes.get_mut(&key).and_then(|outcomes| {
+            let of_call = outcomes.iter().position(|(call, _)| *call == request.call);
+            outcomes.remove(of_call.unwrap_or_default())
+        });
+        match outcome.map(|(_, outcome)| outcome) {
             Some(RecordedExchangeOutcome::Failed(failure)) => Err(failure),
             Some(RecordedExchangeOutcome::Responded { status, headers, chunks, stream_failure }) => {
                 let chunks = chunks.into_iter().map(|chunk| Ok(chunk.into_bytes())).chain(stream_failure.map(Err));

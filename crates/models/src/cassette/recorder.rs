@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
+use segue_core::ids::CallId;
 use segue_core::prompt::{CallFailure, FailureKind};
 use serde_json::Value;
 
@@ -70,6 +71,7 @@ impl HttpTransport for CassetteRecordingTransport {
             cassette: self.cassette.clone(),
             method: request.method.as_str().to_owned(),
             path: redact(&url_path_and_query(&request.url)),
+            call: request.call,
             body: parse_json_or_text(&redact(&request.body)),
             response: None,
             secret: key.clone(),
@@ -122,6 +124,7 @@ struct ExchangeRecording {
     cassette: Arc<CassetteWriter>,
     method: String,
     path: String,
+    call: Option<CallId>,
     body: Value,
     response: Option<RecordedResponse>,
     secret: Option<SecretString>,
@@ -141,7 +144,8 @@ impl ExchangeRecording {
 
     fn write_exchange(&mut self, outcome: RecordedExchangeOutcome) {
         let (method, path) = (std::mem::take(&mut self.method), std::mem::take(&mut self.path));
-        let exchange = RecordedExchange { method, path, body: std::mem::take(&mut self.body), outcome };
+        let (call, body) = (self.call, std::mem::take(&mut self.body));
+        let exchange = RecordedExchange { method, path, call, body, outcome };
         let mut file = self.cassette.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk costs the recording, not the conversation.
         if let Err(error) = write_json_line(&mut file, &exchange) {

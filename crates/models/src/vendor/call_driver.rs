@@ -12,7 +12,7 @@ use super::sse::{SseDecoder, SseEvent};
 use super::tool_names::ToolNameMap;
 use super::wire_format::{OptionalVendorFeatures, VendorRequestBuilder, VendorStreamReader, malformed_reply_failure};
 use super::{JsonMode, ModelEndpoint, VendorModelClient, WireFormat, error_classification, schema_compat};
-use crate::http::{HttpBodyStream, VendorHttpResponse, read_body_prefix, read_whole_body};
+use crate::http::{HttpBodyStream, VendorHttpRequest, VendorHttpResponse, read_body_prefix, read_whole_body};
 use crate::limits::{ERROR_BODY_BYTES_MAX, RESPONSE_BYTES_MAX};
 use crate::model::{ModelRequest, ReplyChunk, ReplyChunkStream};
 
@@ -191,7 +191,8 @@ impl VendorCallDriver {
             json_mode,
             features,
         };
-        self.vendor.transport.send(builder.build_http_request())
+        let call = Some(self.request.metadata.call);
+        self.vendor.transport.send(VendorHttpRequest { call, ..builder.build_http_request() })
     }
 
     fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), CallFailure> {

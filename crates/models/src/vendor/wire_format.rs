@@ -165,6 +165,7 @@ impl VendorRequestBuilder<'_> {
             headers,
             auth: key,
             body: body.to_string(),
+            call: None,
         }
     }
 }

@@ -85,6 +85,24 @@ async fn recorded_responses_are_replayed_in_order() {
 }
 
 #[tokio::test]
+async fn equal_requests_of_different_calls_get_their_own_responses() {
+    let folder = Folder::new("calls");
+    let server = Server::new(vec![say("of call 2"), say("of call 1"), say("of call 1 again")]).await;
+    let vendor = folder.record(server.endpoint(WireFormat::Chat));
+    for call in [2, 1, 1] {
+        ask("a").by_call(call).send_to(&vendor).await.expect("a reply");
+    }
+    drop(vendor);
+
+    let (vendor, _) = folder.play(server.endpoint(WireFormat::Chat));
+    let mut replayed = Vec::new();
+    for call in [1, 2, 7] {
+        replayed.push(ask("a").by_call(call).send_to(&vendor).await.expect("a reply").text);
+    }
+    assert_eq!(replayed, ["of call 1", "of call 2", "of call 1 again"], "an unknown call gets what is left");
+}
+
+#[tokio::test]
 async fn a_cassette_never_contains_a_key() {
     let folder = Folder::new("key");
     let body = format!(r#"{{"error":{{"message":"bad key {KEY}"}}}}"#);

@@ -40,6 +40,11 @@ pub(crate) fn empty_request() -> TestRequest {
 }
 
 impl TestRequest {
+    pub(crate) fn by_call(mut self, call: u32) -> Self {
+        self.call.call = CallId(call);
+        self
+    }
+
     pub(crate) fn user(self, text: &str) -> Self {
         self.message(ChatRole::User, text)
     }
