@@ -113,7 +113,7 @@ impl BoundHttpServer {
         tracing::info!("shutting down");
         app.begin_shutdown();
         app.engine.shutdown().await;
-        // The task saves its cursors after every round.
+        // The task saves what was delivered before it ends.
         if webhooks.await.is_err() {
             tracing::error!("the delivery of webhooks had panicked; events were not delivered since then");
         }

@@ -126,6 +126,8 @@ pub(crate) const WEBHOOK_POLL_MS: u64 = 500;
 pub(crate) const WEBHOOK_SLOT_MS: u64 = 10_000;
 /// Interval at which a server renews its right to deliver webhooks, or tries to get it.
 pub(crate) const WEBHOOK_SLOT_POLL_MS: u64 = 2_500;
+/// The longest time for which a shutdown waits for the receivers of webhooks, so that it is known what they got.
+pub(crate) const WEBHOOK_SHUTDOWN_MS_MAX: u64 = 5_000;
 /// Maximum time for a webhook to respond.
 pub(crate) const WEBHOOK_RESPONSE_MS_MAX: u64 = 10_000;
 /// Maximum number of concurrent deliveries to one receiver.

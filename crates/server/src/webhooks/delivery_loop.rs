@@ -22,7 +22,7 @@ use crate::event_view::{EventTextFilter, EventViewBuilder};
 use crate::extract::CallerSessionRef;
 use crate::limits::{
     CHANGES_SESSIONS_MAX, WEBHOOK_BATCH_EVENTS_MAX, WEBHOOK_CONCURRENT_DELIVERIES_MAX, WEBHOOK_DUE_SESSIONS_MAX,
-    WEBHOOK_POLL_MS, WEBHOOK_SLOT_MS, WEBHOOK_SLOT_POLL_MS,
+    WEBHOOK_POLL_MS, WEBHOOK_SHUTDOWN_MS_MAX, WEBHOOK_SLOT_MS, WEBHOOK_SLOT_POLL_MS,
 };
 use crate::options::WebhookMasterSecret;
 
@@ -69,7 +69,11 @@ pub(crate) async fn run_webhook_delivery(app: AppState) {
             () = tokio::time::sleep(Duration::from_millis(WEBHOOK_SLOT_POLL_MS)) => {}
         }
     }
-    if let Some(WebhookDeliveryTasks { lease: Some(lease), tasks, .. }) = delivery {
+    if let Some(WebhookDeliveryTasks { lease: Some(lease), mut tasks, .. }) = delivery {
+        let finished = tokio::time::timeout(Duration::from_millis(WEBHOOK_SHUTDOWN_MS_MAX), &mut tasks.0).await;
+        if finished.is_err() {
+            tracing::warn!("a receiver of webhooks did not answer before the shutdown; it may get an event again");
+        }
         drop(tasks);
         // If it cannot be released, it expires.
         let _ = app.options.shared.records.release_slot(DELIVERY_SLOT, &holder, lease).await;
@@ -108,10 +112,10 @@ fn random_holder_name() -> Result<String, getrandom::Error> {
     Ok(format!("{:016x}", u64::from_le_bytes(random)))
 }
 
-/// Runs a queue for each webhook, until the task is dropped.
+/// Runs a queue for each webhook, until the task is dropped. At shutdown, the queues save what they have delivered.
 async fn run_delivery_queues(app: AppState, master_secret: WebhookMasterSecret) {
     let mut queues: BTreeMap<String, AbortOnDropTask> = BTreeMap::new();
-    loop {
+    while !app.is_shutting_down() {
         match app.webhooks.list_webhooks().await {
             Ok(webhooks) => {
                 queues
@@ -126,11 +130,20 @@ async fn run_delivery_queues(app: AppState, master_secret: WebhookMasterSecret) 
             // The message may quote the record, and the URLs in it may contain secrets.
             Err(_) => tracing::warn!("cannot read the list of webhooks"),
         }
-        tokio::time::sleep(Duration::from_millis(WEBHOOK_POLL_MS)).await;
+        wait_for_poll_or_shutdown(&app).await;
+    }
+    for task in queues.values_mut() {
+        // A panic of the task has been reported by the panic hook.
+        let _ = (&mut task.0).await;
     }
 }
 
-/// Delivers the events of one webhook until its task is dropped, or another server saves its queue.
+async fn wait_for_poll_or_shutdown(app: &AppState) {
+    // Either is a reason to continue.
+    let _ = tokio::time::timeout(Duration::from_millis(WEBHOOK_POLL_MS), app.wait_for_shutdown()).await;
+}
+
+/// Delivers the events of one webhook until the shutdown, its task is dropped, or another server saves its queue.
 async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, webhook: Webhook) {
     let records = app.options.shared.records.clone();
     let mut saved = loop {
@@ -138,11 +151,14 @@ async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, w
             Ok(saved) => break saved,
             Err(error) => {
                 tracing::warn!(webhook = webhook.webhook, %error, "cannot read which events were delivered");
-                tokio::time::sleep(Duration::from_millis(WEBHOOK_POLL_MS)).await;
+                wait_for_poll_or_shutdown(&app).await;
+                if app.is_shutting_down() {
+                    return;
+                }
             }
         }
     };
-    loop {
+    while !app.is_shutting_down() {
         let queue = &mut saved.queue;
         let before = queue.clone();
         if let Err(error) = queue_changed_sessions(&app, &webhook, queue).await {
@@ -162,7 +178,7 @@ async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, w
                 }
             }
         }
-        tokio::time::sleep(Duration::from_millis(WEBHOOK_POLL_MS)).await;
+        wait_for_poll_or_shutdown(&app).await;
     }
 }
 
@@ -230,7 +246,7 @@ async fn deliver_due_sessions(
     queue.sessions.extend(updates);
 }
 
-/// Delivers the new events of a session, up to the first failure.
+/// Delivers the new events of a session, up to the first failure or the shutdown.
 async fn deliver_session_events(
     app: &AppState,
     master_secret: &WebhookMasterSecret,
@@ -240,7 +256,7 @@ async fn deliver_session_events(
 ) -> SessionWebhookDeliveries {
     let session_ref = CallerSessionRef { app: app.clone(), caller: Caller::default(), session: queued.session.clone() };
     let mut delivered = 0;
-    while delivered < WEBHOOK_BATCH_EVENTS_MAX {
+    while delivered < WEBHOOK_BATCH_EVENTS_MAX && !app.is_shutting_down() {
         let read = app.engine.read_events(&queued.session, queued.last_seq, WEBHOOK_BATCH_EVENTS_MAX).await;
         let Ok(events) = read.inspect_err(|error| log_unread_event(webhook, &queued, error)) else { break };
         if events.is_empty() {
@@ -249,6 +265,9 @@ async fn deliver_session_events(
             break;
         }
         for event in events {
+            if app.is_shutting_down() {
+                return queued;
+            }
             let kind = WebhookEventKind::from_event(&event.event)
                 .filter(|kind| webhook.wants_event(*kind) && event.at >= queued.from);
             if let Some(kind) = kind {

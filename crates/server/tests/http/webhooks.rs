@@ -135,6 +135,42 @@ async fn missed_events_are_delivered_after_a_restart() {
 }
 
 #[tokio::test]
+async fn delivery_that_is_answered_during_the_shutdown_is_not_repeated() {
+    let (sender, mut deliveries) = mpsc::unbounded_channel();
+    let answers = Arc::new(tokio::sync::Semaphore::new(0));
+    let receive = {
+        let answers = answers.clone();
+        move |body: String| async move {
+            sender.send(body).expect("the test is running");
+            answers.acquire().await.expect("not closed").forget();
+            StatusCode::NO_CONTENT
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/hook", listener.local_addr().expect("an address"));
+    tokio::spawn(async move { axum::serve(listener, Router::new().route("/hook", post(receive))).await });
+
+    let mut server = TestServer::with_options(DEFAULT_SCENARIO, with_secret_and_short_delays).await;
+    server.post("/v1/webhooks", json!({"url": url, "events": ["reply_sent"]})).await.expect_json(201);
+    server.open_session("fox", "chat").await;
+    server.send_message("fox", "one").await;
+    assert!(deliveries.recv().await.expect("a delivery").contains("You said: one"));
+    let (disk, folder) = (server.disk.clone(), server.folder.clone());
+    server.begin_shutdown();
+    // The server notices that before it gets the receiver's answer.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    answers.add_permits(9);
+    server.stop().await;
+
+    let server = TestServer::on_disk(&disk, folder, DEFAULT_SCENARIO, with_secret_and_short_delays).await;
+    server.send_message("fox", "two").await;
+    let next = deliveries.recv().await.expect("a delivery");
+    assert!(next.contains("You said: two"), "{next}");
+}
+
+#[tokio::test]
 async fn webhooks_are_validated_and_can_be_pinged() {
     let server = TestServer::with_options(DEFAULT_SCENARIO, with_secret_and_short_delays).await;
     let post = |body: Value| server.post("/v1/webhooks", body);
