@@ -23,7 +23,7 @@ pub struct Thread {
     pub opened_at: UnixMillis,
     pub opened_by: CallId,
     /// The fragments of the system message.
-    pub(crate) opening: Arc<[(FragmentName, TextRef)]>,
+    pub opening: Arc<[(FragmentName, TextRef)]>,
     /// The texts of the opening that were written by others than the flow's author.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) foreign_opening: Vec<TextRef>,

@@ -17,6 +17,7 @@ mod fact_display;
 pub mod facts;
 mod fragments;
 mod handovers;
+mod instruction_echo;
 pub mod leaks;
 mod messages;
 mod phrases;

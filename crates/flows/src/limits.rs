@@ -266,6 +266,10 @@ pub(crate) const HANDOVER_TURN_MIN: u32 = 2;
 pub(crate) const REPEATED_REPLY_WORDS_MIN: usize = 20;
 /// The words of the shortest message of the user that a reply must not consist of.
 pub(crate) const ECHOED_MESSAGE_WORDS_MIN: usize = 4;
+/// The length from which on a sentence of the instruction in a reply shows that the model repeats its instruction.
+pub(crate) const ECHOED_INSTRUCTION_CHARS_MIN: usize = 40;
+/// The length from which on a sentence of the instruction is removed from such a reply.
+pub(crate) const REMOVED_INSTRUCTION_CHARS_MIN: usize = 15;
 /// Longest summary of a compacted thread.
 pub(crate) const CONCIERGE_SUMMARY_TOKENS_MAX: u32 = 800;
 /// Longest map. A claim takes about 80 tokens, an edge about 30.

@@ -20,7 +20,7 @@ text = "Buy, I say."
 
 [[reply]]
 role = "concierge"
-contains = "wants their view to be tested"
+system_contains = "wants their view to be tested"
 text = "Why buy at all?\n<<<HANDOVER>>>\ngoal: another\n<<<END>>>"
 "#;
 

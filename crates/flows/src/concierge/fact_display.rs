@@ -70,9 +70,9 @@ pub(super) fn describe_concierge_fact(state: &ConciergeState, kind: &str, value:
             detail_display(format!("the user asked for a plan (“{phrase}”) and got none, {count} so far"))
         }
         ConciergeFact::BlockRefused { block, why, .. } => detail_display(format!("{block} refused: {why}")),
-        ConciergeFact::EmptyReply { .. } => {
-            detail_display("the reply had no text, or repeated the last one or the message; it is asked for again")
-        }
+        ConciergeFact::EmptyReply { .. } => detail_display(
+            "the reply had no text, or repeated the last one, the message or the instruction; it is asked for again",
+        ),
         ConciergeFact::ReplyComplaints { call, complaints } => {
             detail_display(format!("{call}: {}", complaints.join("; ")))
         }

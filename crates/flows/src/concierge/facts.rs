@@ -133,7 +133,8 @@ pub enum ConciergeFact {
         /// The notice for the concierge.
         why: String,
     },
-    /// A reply had no visible text, or repeated the one before or the message, so its messages are answered once more.
+    /// A reply had no visible text, or repeated the one before, the message or the instruction, so its messages are
+    /// answered once more.
     EmptyReply {
         /// The call that wrote the reply.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -65,7 +65,7 @@ pub(super) fn render_fragment(
         (HANDOVER_DUE_FRAGMENT, _) => render_handover_request(view, request, specs),
         (NOTICES_FRAGMENT, _) => render_notices(view),
         (EARLIER_FRAGMENT, _) => render_earlier_exchanges(view),
-        (GUIDANCE_FRAGMENT, _) => render_opening_guidance(view, request, specs),
+        (GUIDANCE_FRAGMENT, _) => render_opening_guidance(view, specs),
         _ => render_opening_fragment(view, name, request_signal_form(view, request, specs)),
     }
 }
@@ -381,18 +381,10 @@ fn batch_result_text(view: &ConciergeContext<'_>, result: Option<&ExpertBatchRes
     fill_template(include_str!("../../prompts/concierge/brief_section.md"), &arguments)
 }
 
-/// Renders how to answer the first question. It stays in the thread, so later replies see it, too.
-fn render_opening_guidance(
-    view: &ConciergeContext<'_>,
-    request: &FragmentRenderContext<'_>,
-    specs: &[SettingSpec],
-) -> RenderedFragment {
+/// Renders how to answer the first question.
+fn render_opening_guidance(view: &ConciergeContext<'_>, specs: &[SettingSpec]) -> RenderedFragment {
     if current_phase(view) != STARTER_PHASE {
         return omit_fragment("only the starter has a stance");
-    }
-    let is_in_thread = view.state.opening_exchange.reply.is_some() || view.state.empty_replies > 0;
-    if is_in_thread && !request.opens_thread {
-        return omit_fragment("the thread has it already");
     }
     // The setting has priority, also if a past call is recomputed with another setting.
     let (settings, _) = Settings::parse(specs, &view.session.settings);

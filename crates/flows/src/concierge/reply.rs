@@ -17,6 +17,7 @@ use batch_block::{BatchBlock, BatchConfirmationPolicy};
 
 use super::ConciergeFlow;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertTask};
+use super::instruction_echo::InstructionSentences;
 use super::leaks;
 use super::messages::{current_turn_user_text, record_refusal, render_confirmation_question, render_notice};
 use super::settings::Settings;
@@ -30,6 +31,9 @@ use super::turn::{propose_phase, turns_in_phase};
 use super::{batch, handovers, plan_request, questions, sample_echo};
 use crate::limits::{ECHOED_MESSAGE_WORDS_MIN, HANDOVER_TURN_MIN, REPEATED_REPLY_WORDS_MIN};
 use crate::template::fill_template;
+
+/// The notice about a reply that repeats the instruction.
+const INSTRUCTION_NOTICE: &str = "instructed";
 
 /// A reply of the concierge with its context.
 struct ConciergeReplyHandler<'a> {
@@ -55,19 +59,19 @@ pub(super) fn handle_concierge_reply(
             .handle_question_answer();
     }
     let parsed = parse_reply_blocks(flow, view, call, answered.text);
-    let reply = ConciergeReplyHandler { flow, view, settings, call, text: answered.text, parsed };
+    let mut reply = ConciergeReplyHandler { flow, view, settings, call, text: answered.text, parsed };
     let mut steps = reply.record_block_complaints();
     let is_inline = settings.signal_form(call.signal_form) == SignalForm::Inline;
     match call.ask.as_str() {
         ASK_REPAIR_INTENT => steps.extend(reply.hand_over_to_explorer(reply.parse_intent_document())),
         ASK_REPAIR_BATCH => steps.extend(reply.handle_repaired_batch_block()),
         ASK_REPAIR_STEPS => steps.extend(reply.handle_repaired_steps()),
-        _ => match reply.find_repeated_text().filter(|_| view.state.empty_replies == 0) {
-            Some(repeated) => {
-                let notice = Some(render_notice("", repeated, &[]));
-                steps.push(ConciergeFact::EmptyReply { call: Some(call.call), notice }.into_step());
-            }
-            None => {
+        _ => match reply.find_repeated_text() {
+            Some(repeated) if view.state.empty_replies == 0 => steps.extend(reply.ask_again_in_new_thread(repeated)),
+            repeated => {
+                if repeated == Some(INSTRUCTION_NOTICE) {
+                    reply.remove_instructions();
+                }
                 steps.extend(reply.send_reply());
                 steps.extend(match reply.phase_name() {
                     _ if !is_inline => reply.ask_question_after_reply(),
@@ -192,8 +196,25 @@ impl ConciergeReplyHandler<'_> {
         steps
     }
 
-    /// Returns the kind of notice for a reply that says the same as the one before in this phase, or as the user's message,
-    /// as small models do.
+    /// Asks for a reply once more, without the unusable one: a small model would continue like that.
+    fn ask_again_in_new_thread(&self, notice: &'static str) -> Vec<FlowStep> {
+        let request =
+            CallRequest { model: self.settings.concierge.clone(), ..CallRequest::new(CONCIERGE_ROLE, ASK_REPLY) };
+        let notice = Some(render_notice("", notice, &[]));
+        vec![
+            FlowStep::ResetThread { request, reason: "the last reply is not repeated to the model".to_owned() },
+            ConciergeFact::EmptyReply { call: Some(self.call.call), notice }.into_step(),
+        ]
+    }
+
+    /// Removes sentences of the instruction from the text for the user.
+    fn remove_instructions(&mut self) {
+        let sentences = InstructionSentences::of_call(self.view, self.call);
+        self.parsed.visible_text = sentences.remove_from(&self.parsed.visible_text);
+    }
+
+    /// Returns the kind of notice for a reply that says the same as the one before in this phase, as the user's message, or
+    /// as the instruction, as small models do.
     fn find_repeated_text(&self) -> Option<&'static str> {
         let visible = &self.parsed.visible_text;
         if !self.parsed.blocks.is_empty() {
@@ -206,7 +227,10 @@ impl ConciergeReplyHandler<'_> {
         let words = lowercase_words(visible);
         let is_echo =
             words.len() >= ECHOED_MESSAGE_WORDS_MIN && words == lowercase_words(&current_turn_user_text(self.view));
-        is_echo.then_some("echoed")
+        if is_echo {
+            return Some("echoed");
+        }
+        InstructionSentences::of_call(self.view, self.call).are_repeated_in(visible).then_some(INSTRUCTION_NOTICE)
     }
 
     /// Refuses the blocks with these names, which the current phase does not allow.

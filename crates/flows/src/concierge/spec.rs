@@ -264,6 +264,7 @@ fn concierge_role_spec() -> RoleSpec {
         .with_opening_fragment(FragmentSpec::stable("identity", ContextKind::Instruction))
         .with_opening_fragment(FragmentSpec::stable("never", ContextKind::Instruction))
         .with_opening_fragment(FragmentSpec::changing("part", ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::changing(GUIDANCE_FRAGMENT, ContextKind::Instruction))
         .with_opening_fragment(FragmentSpec::changing("capabilities", ContextKind::Instruction))
         .with_opening_fragment(handover)
         .with_opening_fragment(knowledge("brief"))
@@ -272,7 +273,6 @@ fn concierge_role_spec() -> RoleSpec {
         .with_ask(
             ASK_REPLY,
             [
-                FragmentSpec::changing(GUIDANCE_FRAGMENT, ContextKind::Instruction),
                 plan(PLAN_UPDATE_FRAGMENT),
                 knowledge(FINDINGS_FRAGMENT),
                 knowledge(TURN_FINDINGS_FRAGMENT).for_its_call_only(),

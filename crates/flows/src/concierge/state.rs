@@ -71,7 +71,7 @@ pub struct ConciergeState {
     pub replied_in_turn: bool,
     /// Whether the user has got a reply in this turn from the current phase.
     pub replied_in_phase: bool,
-    /// Replies of this turn that had no visible text, or repeated the one before or the message.
+    /// Replies of this turn that had no visible text, or repeated the one before, the message or the instruction.
     pub empty_replies: u32,
     /// The current phase visit.
     pub visit: ConciergePhaseVisit,

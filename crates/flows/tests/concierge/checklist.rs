@@ -111,7 +111,7 @@ fn s08_new_thread_opens_with_the_full_phase_prompt() {
     let mut harness = open();
     play_until_plan(&mut harness);
     for (nth, opening) in [
-        (0, "identity never part brief | guidance message"),
+        (0, "identity never part guidance brief | message"),
         (2, "identity never part handover | message"),
         (3, "identity never part capabilities handover brief | message"),
     ] {
@@ -473,15 +473,15 @@ fn s24_starter_prompt_has_query_brief_and_guidance() {
     harness.send_message("rent or buy? decide for me");
     answer_experts(&mut harness, MAP);
     let (system, last) = concierge_prompt(&harness);
-    assert!(last.ends_with("\nrent or buy? decide for me"), "{last}");
+    assert_eq!(last, "rent or buy? decide for me");
     for wanted in ["rent first", "buy at once", "Nobody asks how long they will stay.", "## Never"] {
         assert!(system.contains(wanted), "{wanted}\n{system}");
     }
     let guidance = render_stance_guidance(ReplyStance::Decide);
     let shape = render_shape_guidance(ClaimMapShape::Contested);
     let texts = [guidance.framing.unwrap_or_default(), shape, guidance.behaviour, guidance.voice];
-    let places: Vec<Option<usize>> = texts.iter().map(|text| last.find(text)).collect();
-    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{last}");
+    let places: Vec<Option<usize>> = texts.iter().map(|text| system.find(text)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{system}");
     assert_eq!(facts(&harness, "stance_chosen")[0]["stance"], "decide");
     let at = |text: &str| system.find(text).unwrap_or_else(|| panic!("{text}"));
     assert!(at("## Never") < at("rent first"), "in this order");
@@ -492,8 +492,8 @@ fn s24_starter_prompt_has_query_brief_and_guidance() {
     let mut harness = open();
     harness.send_message("rent or buy?");
     answer_experts(&mut harness, MAP);
-    let (system, last) = concierge_prompt(&harness);
-    assert!(!last.contains("The user wants a decision"), "another message has another stance");
+    let (system, _) = concierge_prompt(&harness);
+    assert!(!system.contains("The user wants a decision"), "another message has another stance");
     assert!(system.contains("Reply in the language that the user writes in."), "{system}");
 }
 

@@ -152,6 +152,10 @@ fn reply_that_repeats_the_last_one_is_requested_once_more() {
     harness.send_message("I have two children").answer_call("concierge", &longer);
     let (_, last) = concierge_prompt(&harness);
     assert!(last.contains("repeated the one before") && last.ends_with("I have two children"), "{last}");
+    let again = calls(&harness, "concierge").last().expect("it was asked again").clone();
+    assert_eq!(layout(&again), "identity never part handover earlier | notices message");
+    let (system, _) = concierge_prompt(&harness);
+    assert!(system.contains(advice) && !system.contains(&longer), "the model does not see the repetition: {system}");
     harness.answer_call("concierge", "Then look for three rooms near a school.");
     assert_eq!(visible_replies(&harness).last().map(String::as_str), Some("Then look for three rooms near a school."));
     assert!(!visible_replies(&harness).contains(&longer), "the user does not get the repetition");
@@ -162,6 +166,38 @@ fn reply_that_repeats_the_last_one_is_requested_once_more() {
     harness.send_message("say the long one again").answer_call("concierge", advice);
     harness.send_message("and again").answer_call("concierge", advice).answer_call("concierge", advice);
     assert_eq!(harness.last_reply(), advice, "the user gets it if the model insists");
+}
+
+#[test]
+fn reply_that_tells_the_user_the_instruction_is_requested_once_more() {
+    let mut harness = open();
+    harness.send_message("rent or buy? decide for me");
+    answer_experts(&mut harness, MAP);
+    let (system, message) = concierge_prompt(&harness);
+    assert_eq!(message, "rent or buy? decide for me", "how to answer is not said in the user's message");
+    let instruction = "Recommend one option in your first sentences.";
+    assert!(system.contains(instruction), "{system}");
+    let echo = format!("Decide. {instruction} Give the two or three most important reasons.\n\nRent first.");
+    harness.answer_call("concierge", &echo);
+    assert_eq!(visible_replies(&harness), [""; 0], "the user does not get it");
+    let (_, last) = concierge_prompt(&harness);
+    assert!(last.contains("told the user your instructions"), "{last}");
+    assert!(!last.contains("first sentences"), "the model does not see its reply: {last}");
+    harness.answer_call("concierge", &echo);
+    let shown = harness.last_reply();
+    assert!(shown.ends_with("Rent first.") && !shown.contains("first sentences"), "{shown}");
+    assert_eq!(outcome(&harness), TurnOutcome::Done);
+}
+
+#[test]
+fn reply_that_is_nothing_but_the_instruction_becomes_a_neutral_sentence() {
+    let mut harness = open();
+    harness.send_message("rent or buy? decide for me");
+    answer_experts(&mut harness, MAP);
+    let echo = "Recommend one option in your first sentences. The user wants a decision from you.";
+    harness.answer_call("concierge", echo).answer_call("concierge", echo);
+    let neutral = include_str!("../../prompts/concierge/no_words.md").trim_end();
+    assert_eq!((harness.last_reply().as_str(), outcome(&harness)), (neutral, TurnOutcome::Done));
 }
 
 #[test]

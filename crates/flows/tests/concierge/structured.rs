@@ -125,7 +125,7 @@ fn s24_concierge_is_asked_for_the_stance_in_any_language() {
         assert_eq!(facts(&harness, "stance_chosen")[0]["stance"], stance, "{answer}");
         assert_eq!(open_ask(&harness), "reply", "it is asked once: {answer}");
         let (system, last) = concierge_prompt(&harness);
-        assert_eq!(last.contains("wants their view to be tested"), stance == "challenge", "{last}");
+        assert_eq!(system.contains("wants their view to be tested"), stance == "challenge", "{system}");
         assert!(!system.contains("stance") && !last.contains("stance:"), "the question is not part of the thread");
     }
 }
