@@ -166,7 +166,7 @@ impl ConversationRecord {
         calls
     }
 
-    /// Returns the facts that the flow recorded, with the turn of each.
+    /// Returns the kinds and values of the facts that the flow recorded.
     pub(crate) fn facts(&self) -> impl Iterator<Item = (&str, &serde_json::Value)> {
         self.events.iter().filter_map(|recorded| match &recorded.event {
             Event::FlowFactRecorded { kind, value } => Some((kind.as_str(), value)),

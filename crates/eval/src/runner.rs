@@ -34,7 +34,7 @@ pub struct ConversationProgress<'p> {
 /// conversation.
 ///
 /// # Errors
-/// The session could not be opened or read. A turn that fails ends the conversation, but is no error.
+/// The session could not be opened or read. A turn that fails is no error; the conversation goes on with the next message.
 pub async fn hold_conversation(
     engine: &Engine,
     conversation: &EvalConversation,

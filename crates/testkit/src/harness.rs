@@ -141,7 +141,7 @@ impl SessionHarness {
         self.models.structured_models.insert(model.into());
     }
 
-    /// Has a model be unknown for tool calls.
+    /// Makes a model count as one that does not support tool calls.
     pub fn set_tool_calls_unsupported(&mut self, model: &str) {
         self.models.models_without_tools.insert(model.into());
     }

@@ -139,7 +139,7 @@ impl ScriptedReply {
         self
     }
 
-    /// A reply that fails with `kind` instead of an answer.after this many text chunks, with a network failure unless another kind is given.
+    /// Fails after this many text chunks, with a network failure unless another kind is given.
     #[must_use]
     pub fn and_fail_after_chunks(mut self, chunks: usize) -> Self {
         self.then.fail_after_chunks = Some(chunks);

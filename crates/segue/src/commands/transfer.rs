@@ -14,7 +14,7 @@ use crate::journal_pager::JournalPager;
 use crate::setup::{EngineStartOptions, start_engine};
 use crate::{name_lookup, print, setup};
 
-/// Starts an engine that makes no calls.
+/// Returns the options for an engine that makes no calls.
 fn passive_start_options() -> EngineStartOptions<'static> {
     EngineStartOptions { recovery: SessionResumePolicy::Never, ..EngineStartOptions::default() }
 }
