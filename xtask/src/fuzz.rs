@@ -9,7 +9,8 @@ use crate::checkout;
 
 const SECONDS_DEFAULT: &str = "60";
 /// The crates with fuzz targets. The names of the targets begin with `fuzz_`.
-const PACKAGES: [&str; 4] = ["segue-core", "segue-flows", "segue-engine", "segue-server"];
+const PACKAGES: [&str; 7] =
+    ["segue-core", "segue-store", "segue-models", "segue-flows", "segue-engine", "segue-server", "segue"];
 
 /// Runs each target for N seconds, 60 by default; only those whose name contains TARGET if it is given.
 pub(crate) fn run_fuzz_targets(arguments: &[String]) -> Result<ExitCode> {

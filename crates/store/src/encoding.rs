@@ -349,6 +349,38 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn fuzz_unseal() {
+        let session = SessionId::from("s");
+        let sealed = [
+            seal_records(&session, Seq(1), &records(1, vec![(5, b"an event".to_vec()), (9, vec![7; 2_000])])),
+            seal(&session, b"summary", br#"{"flow":"chat","title":"t","phase":"","turns":1,"calls":1}"#),
+            seal_snapshot(&session, &Snapshot { seq: Seq(1), format: 1, bytes: vec![b'x'; 3_000] }),
+            seal_outcome(&session, SubmissionId(1), b"{}"),
+        ];
+        // Without the checksum, so that changed contents are decoded, too.
+        let contents: Vec<Vec<u8>> = sealed.iter().map(|value| value[CHECKSUM_BYTES..].to_vec()).collect();
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/unseal");
+        segue_testkit::run_fuzz_target("unseal", &corpus, &contents, |bytes| {
+            let submission = SubmissionId(1);
+            let as_records = seal(&session, &1u64.to_le_bytes(), bytes);
+            for value in [bytes, &as_records] {
+                // Damaged values give an error or another value, but never a panic.
+                let _ = unseal_records(&session, Seq(1), value);
+                let _ = reseal_records(&session, &SessionId::from("t"), Seq(1), value);
+            }
+            let _ = unseal_summary(&session, &seal(&session, b"summary", bytes));
+            let _ = unseal_snapshot(&session, Seq(1), 1, &seal(&session, &snapshot_checksum_context(Seq(1), 1), bytes));
+            for (kind, unseal) in [(b'i', unseal_inbox_entry as fn(_, _, &[u8]) -> _), (b'o', unseal_outcome)] {
+                let _ = unseal(
+                    &session,
+                    submission,
+                    &seal(&session, &submission_checksum_context(kind, submission), bytes),
+                );
+            }
+        });
+    }
+
     fn records(first: u64, parts: Vec<(u64, Vec<u8>)>) -> Vec<JournalRecord> {
         let number = |(index, (at, bytes))| JournalRecord { seq: Seq(first + index as u64), at: UnixMillis(at), bytes };
         parts.into_iter().enumerate().map(number).collect()

@@ -6,6 +6,7 @@ mod cassette;
 mod chat_wire;
 mod discovery;
 mod foreign_tool_calls;
+mod fuzz;
 mod gemini_wire;
 mod ollama_wire;
 mod rehearsal;

@@ -259,6 +259,19 @@ fn unknown_flows_roles_and_phases_are_refused() {
 }
 
 #[test]
+fn fuzz_config() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let examples = PAGE.split("```toml").skip(1).filter_map(|rest| rest.split_once('\n')?.1.split("```").next());
+    let seeds: Vec<Vec<u8>> = examples.map(|example| example.as_bytes().to_vec()).collect();
+    segue_testkit::run_fuzz_target("config", &manifest.join("tests/fuzz/config"), &seeds, |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        if let Err(error) = parse_config("x".as_ref(), &text, &|_| Ok(text.to_string())) {
+            assert!(error.line >= 1 && !error.to_string().trim().is_empty(), "{error}: {text:?}");
+        }
+    });
+}
+
+#[test]
 fn no_text_makes_the_parser_panic() {
     let pieces =
         ["[models", ".x]", "\n", "kind", " = ", "\"rehearsal\"", "price", "{", "}", "[[roles]]", "1", "default", "ü"];
