@@ -27,10 +27,25 @@ pub struct CassetteReplayTransport {
     remaining: Mutex<RemainingRecordedExchanges>,
 }
 
+/// What makes two requests equal.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RecordedRequestKey {
+    method: String,
+    path: String,
+    canonical_body: String,
+}
+
+/// The outcome of a recorded request, and the call that made it.
+#[derive(Debug)]
+struct RecordedCallOutcome {
+    call: Option<CallId>,
+    outcome: RecordedExchangeOutcome,
+}
+
 /// The recorded exchanges that have not been replayed yet.
 #[derive(Debug, Default)]
 struct RemainingRecordedExchanges {
-    outcomes: BTreeMap<(String, String, String), VecDeque<(Option<CallId>, RecordedExchangeOutcome)>>,
+    outcomes: BTreeMap<RecordedRequestKey, VecDeque<RecordedCallOutcome>>,
     /// Path and body of every recorded request, to explain a mismatch.
     recorded_requests: Vec<(String, Value)>,
 }
@@ -44,8 +59,8 @@ impl CassetteReplayTransport {
         let (header, exchanges) = read_cassette(path)?;
         let mut remaining = RemainingRecordedExchanges::default();
         for RecordedExchange { method, path, call, body, outcome } in exchanges {
-            let key = (method, path.clone(), canonical_json(&body));
-            remaining.outcomes.entry(key).or_default().push_back((call, outcome));
+            let key = RecordedRequestKey { method, path: path.clone(), canonical_body: canonical_json(&body) };
+            remaining.outcomes.entry(key).or_default().push_back(RecordedCallOutcome { call, outcome });
             remaining.recorded_requests.push((path, body));
         }
         Ok(Self { name: path.display().to_string(), metadata: header.metadata, remaining: Mutex::new(remaining) })
@@ -66,12 +81,16 @@ impl CassetteReplayTransport {
     fn replay_response(&self, request: &VendorHttpRequest) -> Result<VendorHttpResponse, CallFailure> {
         let (path, body) = (url_path_and_query(&request.url), parse_json_or_text(&request.body));
         let mut remaining = self.remaining.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (request.method.as_str().to_owned(), path, canonical_json(&body));
-        let outcome = remaining.outcomes.get_mut(&key).and_then(|outcomes| {
-            let of_call = outcomes.iter().position(|(call, _)| *call == request.call);
+        let key = RecordedRequestKey {
+            method: request.method.as_str().to_owned(),
+            path,
+            canonical_body: canonical_json(&body),
+        };
+        let recorded = remaining.outcomes.get_mut(&key).and_then(|outcomes| {
+            let of_call = outcomes.iter().position(|recorded| recorded.call == request.call);
             outcomes.remove(of_call.unwrap_or_default())
         });
-        match outcome.map(|(_, outcome)| outcome) {
+        match recorded.map(|recorded| recorded.outcome) {
             Some(RecordedExchangeOutcome::Failed(failure)) => Err(failure),
             Some(RecordedExchangeOutcome::Responded { status, headers, chunks, stream_failure }) => {
                 let chunks = chunks.into_iter().map(|chunk| Ok(chunk.into_bytes())).chain(stream_failure.map(Err));
@@ -93,11 +112,11 @@ impl HttpTransport for CassetteReplayTransport {
 }
 
 impl RemainingRecordedExchanges {
-    fn explain_missing_response(&self, key: &(String, String, String), body: &Value) -> String {
+    fn explain_missing_response(&self, key: &RecordedRequestKey, body: &Value) -> String {
         if self.outcomes.contains_key(key) {
             return "it was sent more often than it was recorded".to_owned();
         }
-        let same_path = self.recorded_requests.iter().filter(|(path, _)| *path == key.1);
+        let same_path = self.recorded_requests.iter().filter(|(path, _)| *path == key.path);
         let nearest = same_path.map(|(_, known)| diff_json(known, body)).min_by_key(|found| found.distance);
         match nearest.map(|found| found.descriptions) {
             Some(mut found) => {
@@ -106,7 +125,7 @@ impl RemainingRecordedExchanges {
                 let more = if more > 0 { format!("; and in {more} more places") } else { String::new() };
                 format!("the closest recorded request differs at {}{more}", found.join("; at "))
             }
-            None => format!("nothing was recorded for {}", key.1),
+            None => format!("nothing was recorded for {}", key.path),
         }
     }
 }
