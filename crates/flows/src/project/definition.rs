@@ -308,6 +308,10 @@ pub struct EdgeDefinition {
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "schema_types::ConditionsSchema"))]
     pub when: OneOrManyNames,
+    /// Whether the router can choose no other phase while the conditions hold. A message that the user has just sent is an
+    /// exception.
+    #[serde(default)]
+    pub exclusive: bool,
 }
 
 impl EdgeDefinition {

@@ -13,7 +13,7 @@ use super::agents::render_mid_work_notice;
 use super::definition::{CheckMoment, PhaseDefinition};
 use super::mcp_servers::unavailable_mcp_tools;
 use super::project_context::ProjectFlowContext;
-use super::routing::{NextPhaseOption, route_options};
+use super::routing::{NextPhaseOption, offered_options};
 use super::spec::*;
 use super::state::{LogEntry, LogSpeaker, LogText, RoutingTurn};
 use super::text::{last_chars, truncate_chars};
@@ -177,7 +177,7 @@ fn render_routing_feedback(context: &ProjectFlowContext<'_>) -> RenderedFragment
 
 fn render_options(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     let current = context.phase_name();
-    let options = route_options(context);
+    let options = offered_options(context);
     let data = |option: &NextPhaseOption| {
         let phase = context.definition.find_phase(option.phase.as_str());
         json!({

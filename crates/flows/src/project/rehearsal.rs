@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::definition::{CheckMoment, CompletionMode, PhaseDefinition, PhaseKindDefinition};
 use super::project_context::ProjectFlowContext;
-use super::routing::{NextPhaseOption, route_options};
+use super::routing::{NextPhaseOption, offered_options};
 use super::spec::is_talk_phase;
 use super::tools::{COMPLETE_TOOL, LEARN_TOOL, ROUTER_ROLE, phase_tools};
 use crate::template::fill_template;
@@ -46,7 +46,7 @@ pub(super) fn rehearse_reply(context: &ProjectFlowContext<'_>, call: &CallOpened
 
 /// Chooses a phase like a sensible router: action on request, back to work after a failed check, and otherwise onwards.
 fn rehearse_routing(context: &ProjectFlowContext<'_>) -> Value {
-    let options = route_options(context);
+    let options = offered_options(context);
     let current = context.phase_name();
     let words: Vec<String> = context
         .user_text()

@@ -81,6 +81,24 @@ pub(super) fn route_options(context: &ProjectFlowContext<'_>) -> Vec<NextPhaseOp
     Some(stay).filter(|_| may_stay).into_iter().chain(next).collect()
 }
 
+/// Returns what the router can choose from: all options, or, if an exclusive edge can be taken, only its targets and the
+/// current phase.
+pub(super) fn offered_options(context: &ProjectFlowContext<'_>) -> Vec<NextPhaseOption> {
+    let options = route_options(context);
+    if context.has_unrouted_message() {
+        return options;
+    }
+    let phase = &context.phase().name;
+    let is_target = |option: &NextPhaseOption| {
+        let mut edges = context.definition.edges.iter().filter(|edge| edge.exclusive && edge.from == *phase);
+        edges.any(|edge| edge.to.names().iter().any(|to| to == option.phase.as_str()))
+    };
+    if !options.iter().any(is_target) {
+        return options;
+    }
+    options.into_iter().filter(|option| is_target(option) || option.phase.as_str() == phase).collect()
+}
+
 /// Returns whether a phase could be entered if it had not been entered too often, and no other way leads on.
 fn is_out_of_visits(context: &ProjectFlowContext<'_>, options: &[NextPhaseOption]) -> bool {
     let phase = context.phase();
@@ -111,7 +129,7 @@ pub(super) fn route(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     if state.refused_decisions >= REFUSED_DECISIONS_MAX {
         return route_to_default_agent(context, "two proposals in a row were refused");
     }
-    match options.as_slice() {
+    match offered_options(context).as_slice() {
         [] => context.stop_to_ask_user(AskUserReason::Loop),
         [only] if only.needs_no_router_choice() => {
             let agents = only.agents.clone();
@@ -125,9 +143,13 @@ pub(super) fn route(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     }
 }
 
-/// Has the default agent of the current phase work, because the router gave no usable answer.
+/// Has a default agent work, because the router gave no usable answer: that of the only phase that can come next, or else
+/// that of the current phase.
 fn route_to_default_agent(context: &ProjectFlowContext<'_>, why: &str) -> Vec<FlowStep> {
-    let option = phase_option(context, context.phase());
+    let option = match <[NextPhaseOption; 1]>::try_from(offered_options(context)) {
+        Ok([only]) => only,
+        Err(_) => phase_option(context, context.phase()),
+    };
     let agents: Vec<AgentName> =
         if option.all_agents { option.agents } else { option.agents.into_iter().take(1).collect() };
     if agents.is_empty() {
@@ -235,7 +257,7 @@ fn reject_decision(context: &ProjectFlowContext<'_>, call: &CallOpened, complain
     let rejected = ProjectFact::DecisionRejected { call: call.call, complaints }.into_step();
     let next = if context.state().rejected_decisions < ROUTING_REPAIRS_MAX {
         vec![FlowStep::Call(CallRequest {
-            output_schema: routing_schema(&route_options(context)),
+            output_schema: routing_schema(&offered_options(context)),
             metadata: json!({"turns": context.state().turns_total}),
             ..CallRequest::new(ROUTER_ROLE, ASK_ROUTE)
         })]

@@ -114,9 +114,9 @@ fn t03_refused_transition_is_recorded_keeps_the_phase_and_no_agent_starts() {
         "{}",
         project.prompt("router")
     );
-    // After two refusals the default agent of the phase works.
+    // After two refusals the default agent works in the only phase that can follow.
     project.route("reflection", &["executor"]);
-    assert_eq!((project.phase().as_str(), project.roles()), ("execute", vec!["executor".to_owned()]));
+    assert_eq!((project.phase().as_str(), project.roles()), ("verification", vec!["executor-verification".to_owned()]));
     let by_default = |fact: &ProjectFact| matches!(fact, ProjectFact::TurnOpened { decision, .. } if decision.by == RoutedBy::Default);
     assert_eq!(project.count_facts(by_default), 1);
 }

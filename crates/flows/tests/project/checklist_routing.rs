@@ -317,9 +317,10 @@ fn schema_lists_exactly_the_legal_phases_and_agents() {
     assert_eq!(phases, ["chat", "brainstorm", "plan", "execute", "end"]);
     assert_eq!(agents, ["project-manager", "planner", "executor"]);
     project.route("execute", &["executor"]).write("executor").complete("executor", "done");
+    project.route("verification", &["executor"]).complete("executor-verification", "it works");
     let (phases, agents) = project.offered_routes();
-    assert_eq!(phases, ["chat", "verification"]);
-    assert_eq!(agents, ["project-manager", "executor"]);
+    assert_eq!(phases, ["verification", "chat", "execute", "chores"]);
+    assert_eq!(agents, ["executor", "project-manager"]);
 }
 
 /// A model that must write the agents first chooses the phase to fit them, and explains it afterwards.
@@ -348,4 +349,25 @@ fn answer_that_only_repeats_why_the_agent_was_called_is_asked_for_again() {
     assert!(project.prompt("project-manager").contains("it only repeats why you were called"));
     project.answer("project-manager", "Hello! What shall we build?");
     assert_eq!(project.session.last_reply(), "Hello! What shall we build?");
+}
+
+#[test]
+fn after_completed_work_the_router_is_offered_verification_only() {
+    let mut project = Project::in_phase("execute");
+    project.write("executor").complete("executor", "done");
+    let (phases, agents) = project.offered_routes();
+    assert_eq!((phases, agents), (vec!["verification".into()], vec!["executor".into(), "project-manager".into()]));
+    // A router that gives no usable answer cannot keep the work from being verified.
+    project.route_text("I do not know.").route_text("Really not.");
+    assert_eq!((project.phase().as_str(), project.roles()), ("verification", vec!["executor-verification".to_owned()]));
+}
+
+#[test]
+fn message_of_the_user_comes_before_an_exclusive_edge() {
+    let mut project = Project::in_phase("execute");
+    project.write("executor").complete("executor", "done");
+    assert_eq!(project.offered_routes().0, ["verification"]);
+    project.session.fail_call("router", segue_core::prompt::FailureKind::Refused);
+    project.say("first tell me what you did");
+    assert!(project.offered_routes().0.contains(&"chat".to_owned()), "{:?}", project.offered_routes());
 }

@@ -91,6 +91,12 @@ fn phase_without_exit_and_gate_without_exit_are_errors() {
 }
 
 #[test]
+fn exclusive_edge_without_a_condition_is_an_error() {
+    let errors = errors(&SMALL.replace("to = \"done\"\n", "to = \"done\"\nexclusive = true\n"));
+    assert!(errors[0].contains("`exclusive` needs a condition in `when`"), "{errors:#?}");
+}
+
+#[test]
 fn gate_that_blocks_its_own_way_is_found_by_the_engine_and_placed() {
     let source = PROJECT_DEFINITION.replace("blocks = [\"chores\"]", "blocks = [\"chores\", \"verification\"]");
     let errors = errors(&source);

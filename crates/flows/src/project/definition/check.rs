@@ -306,6 +306,11 @@ impl<'d> FlowDefinitionChecker<'d> {
                     self.add_problem(path!["edges", index, "when", position], message);
                 }
             }
+            if edge.exclusive && edge.when.names().is_empty() {
+                let message =
+                    "`exclusive` needs a condition in `when`, or else the router could never choose another phase";
+                self.add_problem(path!["edges", index, "exclusive"], message);
+            }
             if edge.conditions().any(|condition| condition == FlowCondition::PlanApproved)
                 && !self.definition.phases.iter().any(|phase| phase.plan)
             {
