@@ -21,7 +21,7 @@ pub(crate) fn run_cluster_test(arguments: &[String]) -> Result<ExitCode> {
 
 /// Starts PostgreSQL with standbys in a temporary folder, runs the test on it, and stops it. The first argument is the
 /// number of primaries to kill.
-pub(crate) fn run_failover_test(arguments: &[String]) -> Result<ExitCode> {
+pub(crate) fn run_postgres_failover_test(arguments: &[String]) -> Result<ExitCode> {
     let rounds = parse_rounds("failover", arguments, FAILOVER_ROUNDS_DEFAULT)?;
     let folder = std::env::temp_dir().join(format!("segue-failover-{}", std::process::id()));
     let result = start_servers_and_run_test(rounds, &folder);

@@ -84,7 +84,7 @@ fn dispatch_task(arguments: &[String]) -> Result<ExitCode> {
         "fuzz" => fuzz::run_fuzz_targets(rest),
         "crash" => crash::run_crash_rounds(rest),
         "cluster" => cluster::run_cluster_test(rest),
-        "failover" => cluster::run_failover_test(rest),
+        "failover" => cluster::run_postgres_failover_test(rest),
         "load" => load::run_load_test(rest),
         "local-model" => local_model::run_local_model_task(rest),
         "tidy" if rest.is_empty() => tidy::run_tidy(),

@@ -33,7 +33,7 @@ pub use self::{
     settings::{FlowSettingProblem, InvalidSetting, SettingSpec, SettingType, collect_named_models, resolve_settings},
     spec::{
         CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, RetryPolicy, RoleAnswerVisibility,
-        RoleLimits, RoleSpec, SummarizerRole, ThreadLengthLimit, ToolRunnerKind, UnknownOutcomePolicy,
+        RoleCallLimits, RoleSpec, SummarizerRole, ThreadLengthLimit, ToolRunnerKind, UnknownOutcomePolicy,
     },
     step::{FlowStep, NewOrStoredReplyText, SpawnChildRequest},
     text_lookup::{BodyTextLookup, TextResolver},

@@ -24,12 +24,12 @@ impl Clock for SystemClock {
 
 /// A clock that follows tokio's time: in a paused runtime it advances only when something sleeps.
 #[derive(Debug, Clone, Copy)]
-pub struct TokioClock {
+pub struct PausableTokioClock {
     start: tokio::time::Instant,
     from: UnixMillis,
 }
 
-impl TokioClock {
+impl PausableTokioClock {
     /// Creates a clock that shows `from` now. Must be called within a tokio runtime.
     #[must_use]
     pub fn starting_at(from: UnixMillis) -> Self {
@@ -37,7 +37,7 @@ impl TokioClock {
     }
 }
 
-impl Clock for TokioClock {
+impl Clock for PausableTokioClock {
     fn now(&self) -> UnixMillis {
         self.from.plus_ms(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
     }

@@ -215,12 +215,12 @@ fn handle_message_received(context: &TeamContext<'_>, message: MessageId) -> Vec
 
 fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answered: &CallAnswered) -> Vec<FlowStep> {
     match call.role.as_str() {
-        PRODUCT_MANAGER_ROLE => product_manager::handle_answer(context, call, answered),
-        CODER_ROLE => coder::handle_answer(context, call, answered),
+        PRODUCT_MANAGER_ROLE => product_manager::handle_product_manager_answer(context, call, answered),
+        CODER_ROLE => coder::handle_coder_answer(context, call, answered),
         ARCHITECT_ROLE | SINGLE_CONTEXT_ARCHITECT_ROLE if call.metadata.get("stories").is_some() => {
             planning::handle_stories_answer(context, call, answered)
         }
-        ARCHITECT_ROLE | SINGLE_CONTEXT_ARCHITECT_ROLE => requests::handle_answer(context, call, answered),
+        ARCHITECT_ROLE | SINGLE_CONTEXT_ARCHITECT_ROLE => requests::handle_architect_answer(context, call, answered),
         _ => Vec::new(),
     }
 }

@@ -95,7 +95,7 @@ pub(crate) fn native_routes() -> OpenApiRouter<AppState> {
 /// The path parameter `session`.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-pub(crate) struct SessionPath {
+pub(crate) struct SessionPathParamDocs {
     #[expect(dead_code, reason = "only describes the parameter; `SessionRef` reads it")]
     pub session: String,
 }
@@ -103,7 +103,7 @@ pub(crate) struct SessionPath {
 /// The path parameter `call`.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-pub(crate) struct CallPath {
+pub(crate) struct CallPathParamDocs {
     /// The call, such as `c3`.
     #[expect(dead_code, reason = "only describes the parameter; the handlers read it with `Path`")]
     pub call: String,

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use self::client_stream::TimeoutTcpStream;
-use self::silent_connections::{IdleConnectionGuard, IdleHttpConnections};
+use self::silent_connections::{ConnectionAwaitingFirstRequest, ConnectionsAwaitingFirstRequest};
 use crate::app::AppState;
 use crate::limits::SHUTDOWN_MS_MAX;
 use crate::options::ServerOptions;
@@ -76,7 +76,7 @@ impl BoundHttpServer {
         tokio::spawn(crate::usage::run_turn_refresh(app.clone()));
         let connections = GracefulShutdown::new();
         let connection_slots = Arc::new(Semaphore::new(app.options.limits.connections_max));
-        let silent_connections = IdleHttpConnections::default();
+        let silent_connections = ConnectionsAwaitingFirstRequest::default();
         tracing::info!(address = %listener.local_addr().unwrap_or(app.options.address), "listening");
         tokio::pin!(stop);
         loop {
@@ -130,7 +130,7 @@ fn serve_connection(
     stream: TcpStream,
     router: Router,
     connections: &GracefulShutdown,
-    silent_connection: IdleConnectionGuard,
+    silent_connection: ConnectionAwaitingFirstRequest,
 ) -> impl Future<Output = ()> + Send + use<> {
     let limits = app.options.limits;
     // Responses are small and frequent. Without this option they are only slower.

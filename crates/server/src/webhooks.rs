@@ -29,7 +29,7 @@ use crate::problem::HttpProblem;
 use crate::shared_state::{read_whole_record, update_record};
 
 pub(crate) use delivery_loop::{NO_WEBHOOK_SECRET_DETAIL, run_webhook_delivery};
-pub(crate) use delivery_queue::{SavedDeliveryQueue, WebhookDeliveryQueue, queue_record_name};
+pub(crate) use delivery_queue::{VersionedDeliveryQueue, WebhookDeliveryQueue, queue_record_name};
 pub(crate) use delivery_request::send_webhook_ping;
 
 /// The name of the record with all webhooks. The queue of a webhook is a record `webhooks/ID`.
@@ -233,7 +233,7 @@ impl WebhookStore {
     /// # Errors
     /// The queue cannot be read.
     pub(crate) async fn failing_session_count(&self, webhook: &Webhook) -> Result<usize, HttpProblem> {
-        Ok(delivery_queue::SavedDeliveryQueue::load(self.records.as_ref(), webhook)
+        Ok(delivery_queue::VersionedDeliveryQueue::load(self.records.as_ref(), webhook)
             .await?
             .queue
             .failing_session_count())

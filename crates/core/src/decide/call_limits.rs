@@ -2,7 +2,7 @@
 
 use super::draft::DecisionDraft;
 use crate::event::CallOpened;
-use crate::flow::{RoleLimits, RoleSpec};
+use crate::flow::{RoleCallLimits, RoleSpec};
 use crate::limits::OPEN_CALLS_MAX;
 
 impl DecisionDraft<'_> {
@@ -48,7 +48,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Returns how many more tool calls the role of a call may make in the turn of the call.
-    pub(super) fn remaining_tool_calls(&self, opened: &CallOpened, limits: RoleLimits) -> usize {
+    pub(super) fn remaining_tool_calls(&self, opened: &CallOpened, limits: RoleCallLimits) -> usize {
         let turn = self.session().current_turn.as_ref().filter(|turn| Some(turn.id) == opened.turn);
         let made = turn.and_then(|turn| turn.tool_calls_by_role.get(&opened.role)).copied().unwrap_or(0);
         usize::try_from(limits.tool_calls_per_turn_max.saturating_sub(made)).unwrap_or(usize::MAX)

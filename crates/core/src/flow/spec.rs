@@ -210,14 +210,14 @@ pub struct RoleSpec {
     /// What happens to a call that was in flight when the process died.
     pub unknown_outcome: UnknownOutcomePolicy,
     pub compaction: CompactionPolicy,
-    pub limits: RoleLimits,
+    pub limits: RoleCallLimits,
     /// Whether its calls in a turn use the tools and the output format that the client sent with the message.
     pub accepts_turn_options: bool,
 }
 
 /// How much work a role may cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoleLimits {
+pub struct RoleCallLimits {
     /// The maximum number of tool rounds after one call.
     pub tool_rounds_max: u32,
     /// The maximum number of tool calls in one turn.
@@ -228,7 +228,7 @@ pub struct RoleLimits {
     pub calls_outside_turns_max: u32,
 }
 
-impl Default for RoleLimits {
+impl Default for RoleCallLimits {
     fn default() -> Self {
         Self {
             tool_rounds_max: TOOL_ROUNDS_DEFAULT,
@@ -239,7 +239,7 @@ impl Default for RoleLimits {
     }
 }
 
-impl RoleLimits {
+impl RoleCallLimits {
     fn validation_errors(&self) -> Vec<String> {
         let limits = [
             ("tool_rounds_max", self.tool_rounds_max, TOOL_ROUNDS_MAX),
@@ -272,7 +272,7 @@ impl RoleSpec {
             retry_policy: RetryPolicy::default(),
             unknown_outcome: UnknownOutcomePolicy::Retry,
             compaction: CompactionPolicy::default(),
-            limits: RoleLimits::default(),
+            limits: RoleCallLimits::default(),
             accepts_turn_options: false,
         }
     }

@@ -26,7 +26,7 @@ pub(crate) fn expiry_transition(
         (false, false, true) => ExpiredPhaseLimit::Time,
         (false, false, false) => return None,
     };
-    let PhaseLimitExitAndBlockingGates { to, blocking_gates } =
+    let LimitExitAfterGateRedirects { to, blocking_gates } =
         resolve_exit(graph, &limit.exit, |_, gate| state.open_gates.contains(&gate.name))?;
     if to.name == state.current {
         return None;
@@ -67,7 +67,7 @@ fn current_limit<'g>(graph: &'g PhaseGraph, state: &PhaseGraphState) -> Option<&
     graph.find_phase(&state.current)?.limit.as_ref()
 }
 
-pub(super) struct PhaseLimitExitAndBlockingGates<'g> {
+pub(super) struct LimitExitAfterGateRedirects<'g> {
     pub(super) to: &'g PhaseSpec,
     pub(super) blocking_gates: Vec<&'g PhaseEntryGate>,
 }
@@ -78,13 +78,13 @@ pub(super) fn resolve_exit<'g>(
     graph: &'g PhaseGraph,
     exit: &PhaseName,
     is_open: impl Fn(usize, &PhaseEntryGate) -> bool,
-) -> Option<PhaseLimitExitAndBlockingGates<'g>> {
+) -> Option<LimitExitAfterGateRedirects<'g>> {
     let mut to = graph.find_phase(exit)?;
     let mut blocking_gates = Vec::new();
     for _ in 0..=graph.gates.len() {
         let mut gates = graph.gates.iter().enumerate();
         let Some((_, gate)) = gates.find(|(index, gate)| is_open(*index, gate) && gate.blocks_phase(to)) else {
-            return Some(PhaseLimitExitAndBlockingGates { to, blocking_gates });
+            return Some(LimitExitAfterGateRedirects { to, blocking_gates });
         };
         blocking_gates.push(gate);
         to = graph.find_phase(&gate.satisfied_by)?;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{outcomes, refused_steps, tool, wants};
 use segue_core::event::CallRequest;
-use segue_core::flow::{RoleLimits, ToolRunnerKind};
+use segue_core::flow::{RoleCallLimits, ToolRunnerKind};
 use segue_core::handover::{
     HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverProvenance, HandoverSpec,
 };
@@ -242,7 +242,7 @@ fn calls_outside_turns_are_bounded_until_the_next_message() {
 
 #[test]
 fn each_role_has_its_own_limits() {
-    let limits = RoleLimits {
+    let limits = RoleCallLimits {
         tool_rounds_max: 2,
         tool_calls_per_turn_max: 3,
         calls_per_turn_max: 3,
@@ -262,12 +262,12 @@ fn each_role_has_its_own_limits() {
     };
     let open = |limits| SessionHarness::open(ClosureFlow::new(with_limits(limits), ClosureFlow::react_as_chat));
 
-    let mut rounds = open(RoleLimits { calls_per_turn_max: 9, ..limits });
+    let mut rounds = open(RoleCallLimits { calls_per_turn_max: 9, ..limits });
     rounds.send_message("look");
     (0..3).for_each(|_| look(&mut rounds, 1));
     assert!(refused_steps(&rounds)[0].contains("already used 2 tool rounds"), "{:?}", refused_steps(&rounds));
 
-    let mut tool_calls = open(RoleLimits { tool_rounds_max: 9, ..limits });
+    let mut tool_calls = open(RoleCallLimits { tool_rounds_max: 9, ..limits });
     tool_calls.send_message("look");
     look(&mut tool_calls, 2);
     look(&mut tool_calls, 2);
@@ -278,12 +278,12 @@ fn each_role_has_its_own_limits() {
     );
     assert_eq!(tool_calls.session().last_ids.tool_run.0, 3);
 
-    let mut calls = open(RoleLimits { tool_rounds_max: 9, tool_calls_per_turn_max: 9, ..limits });
+    let mut calls = open(RoleCallLimits { tool_rounds_max: 9, tool_calls_per_turn_max: 9, ..limits });
     calls.send_message("look");
     (0..3).for_each(|_| look(&mut calls, 1));
     assert!(refused_steps(&calls)[0].contains("`speaker` has already made 3 calls"), "{:?}", refused_steps(&calls));
 
-    let too_high = RoleLimits { calls_per_turn_max: u32::MAX, ..RoleLimits::default() };
+    let too_high = RoleCallLimits { calls_per_turn_max: u32::MAX, ..RoleCallLimits::default() };
     assert_eq!(with_limits(too_high).validation_errors().len(), 1);
-    assert!(with_limits(RoleLimits::default()).validation_errors().is_empty());
+    assert!(with_limits(RoleCallLimits::default()).validation_errors().is_empty());
 }

@@ -7,7 +7,7 @@ use segue_core::context::FragmentReceipt;
 use segue_core::event::{CallOpened, Event};
 use segue_core::ids::{CallId, Seq, SessionId, UnixMillis};
 use segue_core::prompt::ChatRole;
-use segue_engine::clock::TokioClock;
+use segue_engine::clock::PausableTokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, SessionOptions, TurnReport, UserMessage};
 use segue_models::{ModelRegistry, ScriptedModel};
@@ -35,7 +35,7 @@ async fn engine(disk: &MemoryDisk, special_replies: &str) -> Engine {
         ModelRegistry::from_single_model(Arc::new(model)),
         "scripted",
     );
-    let clock = Arc::new(TokioClock::starting_at(UnixMillis(1_000_000)));
+    let clock = Arc::new(PausableTokioClock::starting_at(UnixMillis(1_000_000)));
     let config = EngineConfig { clock, random: RandomSource::from_seed(7), ..base };
     Engine::start(config).await.expect("the engine starts")
 }

@@ -14,7 +14,7 @@ use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::prompt::{CallFailure, FailureKind, Prompt, ToolCall};
 use segue_core::session::SessionState;
-use segue_engine::clock::TokioClock;
+use segue_engine::clock::PausableTokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionOptions, TurnReport, UserMessage};
 use segue_models::{
@@ -170,7 +170,7 @@ pub(crate) fn engine_config(store: impl Store + 'static, flow: Arc<dyn DynFlow>)
         ModelRegistry::from_single_model(Arc::new(ControlledModel(calls))),
         "controlled",
     );
-    let clock = Arc::new(TokioClock::starting_at(UnixMillis(1_000_000)));
+    let clock = Arc::new(PausableTokioClock::starting_at(UnixMillis(1_000_000)));
     (
         EngineConfig { clock, random: RandomSource::from_seed(7), token_counter: Arc::new(WordCounter), ..base },
         ReceivedCalls(received),

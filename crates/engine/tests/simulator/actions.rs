@@ -7,7 +7,7 @@ use std::time::Duration;
 use segue_core::decide::{OperatorCommand, RecomputeOverrides};
 use segue_core::event::{Event, MidTurnPolicy};
 use segue_core::ids::{CallId, IdempotencyKey, Seq, SessionId, ToolRunId};
-use segue_engine::clock::TokioClock;
+use segue_engine::clock::PausableTokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionResumePolicy, SessionUpdate, UserMessage};
 use segue_models::ModelRegistry;
@@ -217,7 +217,7 @@ async fn start_recording_engine(client: &SimClient) -> Engine {
     let flows = client.first.flows().cloned().collect();
     let config = EngineConfig {
         recovery: SessionResumePolicy::Never,
-        clock: Arc::new(TokioClock::starting_at(client.first.now())),
+        clock: Arc::new(PausableTokioClock::starting_at(client.first.now())),
         random: RandomSource::from_seed(1),
         token_counter: Arc::new(WordCounter),
         ..EngineConfig::new(store, flows, ModelRegistry::new(), "nobody")

@@ -22,7 +22,7 @@ use segue_core::flow::{
 use segue_core::ids::{Seq, SessionId, ToolRunId};
 use segue_core::prompt::{CallFailure, FailureKind, ModelToolSpec, ToolCall};
 use segue_core::tool::ToolResult;
-use segue_engine::clock::{Clock, TokioClock};
+use segue_engine::clock::{Clock, PausableTokioClock};
 use segue_engine::random::RandomSource;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionResumePolicy};
@@ -70,7 +70,7 @@ pub(crate) fn simulate_exchange(seed: u64) -> u64 {
     }
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
-        let clock = TokioClock::starting_at(world.observations().now);
+        let clock = PausableTokioClock::starting_at(world.observations().now);
         let faultless = ExchangePlan { faults: StoreFaults::default(), ..plan };
         let (engine, _) = start_engine(&world, &faultless, clock, &mut random).await;
         check_journals(&engine, &accepted).await;
@@ -252,7 +252,7 @@ impl Tool for BuildTool {
 async fn start_engine(
     world: &Arc<SimWorld>,
     plan: &ExchangePlan,
-    clock: TokioClock,
+    clock: PausableTokioClock,
     random: &mut SeededRandom,
 ) -> (Engine, Arc<SimStore>) {
     let store = Arc::new(SimStore::open(world, plan.faults.clone(), random.split()));
@@ -285,14 +285,14 @@ fn run_period(
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     let (ended, stores) = runtime.block_on(async {
         let started_at = world.observations().now;
-        let clock = TokioClock::starting_at(started_at);
+        let clock = PausableTokioClock::starting_at(started_at);
         let (mut engines, mut stores) = (Vec::new(), Vec::new());
         for _ in 0..plan.engines {
             let skew_ms = match plan.leases {
                 SimLeases::LastAsLongAsProcesses => 0,
                 SimLeases::Expire => random.below(CLOCK_SKEW_MS_MAX),
             };
-            let own_clock = TokioClock::starting_at(started_at.plus_ms(skew_ms));
+            let own_clock = PausableTokioClock::starting_at(started_at.plus_ms(skew_ms));
             let (engine, store) = start_engine(world, plan, own_clock, random).await;
             engines.push(engine);
             stores.push(store);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use segue_core::prompt::{CallFailure, FailureKind, Prompt, StopReason, TokenUsage, ToolCall};
-use segue_engine::clock::{Clock, TokioClock};
+use segue_engine::clock::{Clock, PausableTokioClock};
 use segue_models::{
     CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunk, ReplyChunkStream,
     ReplyFinish,
@@ -33,7 +33,7 @@ pub(crate) struct SimModel {
     world: Arc<SimWorld>,
     behavior: ModelBehavior,
     random: Mutex<SeededRandom>,
-    clock: TokioClock,
+    clock: PausableTokioClock,
 }
 
 impl std::fmt::Debug for SimModel {
@@ -60,7 +60,12 @@ const FAILURE_KINDS: [FailureKind; 11] = [
 ];
 
 impl SimModel {
-    pub(crate) fn new(world: &Arc<SimWorld>, behavior: ModelBehavior, random: SeededRandom, clock: TokioClock) -> Self {
+    pub(crate) fn new(
+        world: &Arc<SimWorld>,
+        behavior: ModelBehavior,
+        random: SeededRandom,
+        clock: PausableTokioClock,
+    ) -> Self {
         Self { world: world.clone(), behavior, random: Mutex::new(random), clock }
     }
 

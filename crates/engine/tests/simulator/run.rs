@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use segue_core::decide::{OperatorCommand, UnknownCallResolution};
 use segue_core::ids::{CallId, SessionId};
-use segue_engine::clock::{Clock, TokioClock};
+use segue_engine::clock::{Clock, PausableTokioClock};
 use segue_engine::random::RandomSource;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
@@ -67,7 +67,7 @@ fn run_process(
         observations.listeners.iter_mut().for_each(|log| log.is_listening = false);
     }
     let (crashed, stores) = runtime.block_on(async {
-        let clock = TokioClock::starting_at(world.observations().now);
+        let clock = PausableTokioClock::starting_at(world.observations().now);
         let (engine, store) = start_engine(world, plan, clock, &mut random).await;
         let rival =
             if process_plan.has_rival { Some(start_engine(world, plan, clock, &mut random).await) } else { None };
@@ -98,7 +98,7 @@ fn run_process(
 async fn start_engine(
     world: &Arc<SimWorld>,
     plan: &SimPlan,
-    clock: TokioClock,
+    clock: PausableTokioClock,
     random: &mut SeededRandom,
 ) -> (Engine, Arc<SimStore>) {
     let store = Arc::new(SimStore::open(world, plan.store_faults.clone(), random.split()));

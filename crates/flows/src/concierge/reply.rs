@@ -13,7 +13,7 @@ use segue_core::ids::CallId;
 use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock, SignalForm};
 use serde_json::json;
 
-use batch_block::{BatchBlock, BatchConfirmationPolicy};
+use batch_block::{BatchConfirmationPolicy, ExpertBatchBlock};
 
 use super::ConciergeFlow;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertTask};
@@ -64,7 +64,7 @@ pub(super) fn handle_concierge_reply(
     let is_inline = settings.signal_form(call.signal_form) == SignalForm::Inline;
     match call.ask.as_str() {
         ASK_REPAIR_INTENT => steps.extend(reply.hand_over_to_explorer(reply.parse_intent_document())),
-        ASK_REPAIR_BATCH => steps.extend(reply.handle_repaired_batch_block()),
+        ASK_REPAIR_BATCH => steps.extend(reply.handle_repaired_expert_batch_block()),
         ASK_REPAIR_STEPS => steps.extend(reply.handle_repaired_steps()),
         _ => match reply.find_repeated_text() {
             Some(repeated) if view.state.empty_replies == 0 => steps.extend(reply.ask_again_in_new_thread(repeated)),
@@ -100,7 +100,7 @@ pub(super) fn handle_concierge_failure(
     match call.ask.as_str() {
         ask if questions::is_private_question(ask) => reply.handle_question_failure(),
         ASK_REPAIR_INTENT => reply.hand_over_to_explorer(None),
-        ASK_REPAIR_BATCH => reply.handle_repaired_batch_block(),
+        ASK_REPAIR_BATCH => reply.handle_repaired_expert_batch_block(),
         ASK_REPAIR_STEPS => reply.handle_repaired_steps(),
         _ => vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: format!("{why}; say \"retry\" to try again") })],
     }
@@ -348,7 +348,7 @@ impl ConciergeReplyHandler<'_> {
         let mut steps = self.refuse_misplaced_blocks(&[HANDOVER_BLOCK, STEPS_BLOCK, STEP_START_BLOCK, STEP_DONE_BLOCK]);
         let request = self.last_batch_block();
         if let Some((fact, count)) =
-            self.detect_plan_request().filter(|_| !request.as_ref().is_some_and(BatchBlock::is_plan_request))
+            self.detect_plan_request().filter(|_| !request.as_ref().is_some_and(ExpertBatchBlock::is_plan_request))
         {
             if count > self.view.state.unmet_plan_requests.count {
                 steps.push(fact.into_step());
@@ -423,14 +423,15 @@ impl ConciergeReplyHandler<'_> {
     }
 
     /// Returns the last BATCH block with a known type, or the last one if no type is known.
-    fn last_batch_block(&self) -> Option<BatchBlock> {
-        let requests: Vec<BatchBlock> = self.blocks_named(BATCH_BLOCK).map(BatchBlock::from_block).collect();
+    fn last_batch_block(&self) -> Option<ExpertBatchBlock> {
+        let requests: Vec<ExpertBatchBlock> =
+            self.blocks_named(BATCH_BLOCK).map(ExpertBatchBlock::from_block).collect();
         let known = requests.iter().rposition(|request| request.purpose.is_some());
         let index = known.or_else(|| requests.len().checked_sub(1))?;
         requests.into_iter().nth(index)
     }
 
-    fn handle_batch_block(&self, block: &BatchBlock) -> Vec<FlowStep> {
+    fn handle_batch_block(&self, block: &ExpertBatchBlock) -> Vec<FlowStep> {
         match block.purpose {
             Some(ExpertBatchPurpose::Plan) => self.handle_plan_block(block),
             Some(_) if self.phase_name() == EXECUTOR_PHASE => self.handle_help_block(block),
@@ -442,7 +443,7 @@ impl ConciergeReplyHandler<'_> {
         }
     }
 
-    fn handle_plan_block(&self, block: &BatchBlock) -> Vec<FlowStep> {
+    fn handle_plan_block(&self, block: &ExpertBatchBlock) -> Vec<FlowStep> {
         match decide_handover(
             &self.flow.spec.handovers[EXECUTION_HANDOVER],
             Some(block.handover.clone()),
@@ -505,8 +506,8 @@ impl ConciergeReplyHandler<'_> {
         steps
     }
 
-    fn handle_help_block(&self, block: &BatchBlock) -> Vec<FlowStep> {
-        let BatchBlock { step, blocker, context, prompt, .. } = block.clone();
+    fn handle_help_block(&self, block: &ExpertBatchBlock) -> Vec<FlowStep> {
+        let ExpertBatchBlock { step, blocker, context, prompt, .. } = block.clone();
         if prompt.is_none() && blocker.is_none() && step.is_none() {
             return vec![self.refuse_block(BATCH_BLOCK, "empty_help", &[]), self.end_turn_or_ask_again()];
         }
@@ -553,9 +554,9 @@ impl ConciergeReplyHandler<'_> {
     }
 
     /// Handles the reply to a request for a missing or unreadable BATCH block.
-    fn handle_repaired_batch_block(&self) -> Vec<FlowStep> {
+    fn handle_repaired_expert_batch_block(&self) -> Vec<FlowStep> {
         let first = self.parse_original_reply().and_then(|parsed| {
-            parsed.blocks.iter().rev().find(|block| block.name == BATCH_BLOCK).map(BatchBlock::from_block)
+            parsed.blocks.iter().rev().find(|block| block.name == BATCH_BLOCK).map(ExpertBatchBlock::from_block)
         });
         let user_wants_plan = self.detect_plan_request().is_some();
         match (self.last_batch_block(), first) {

@@ -59,14 +59,17 @@ pub(super) fn describe_mcp_tool<'t>(
 
 /// A tool that an agent has in this phase and that cannot be used now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct UnavailableMcpTool {
+pub(super) struct UnavailableMcpToolForPrompt {
     name: String,
     /// The reason, which may be in the words of the server.
     why: String,
 }
 
 /// Returns the tools that an agent has in the current phase and that cannot be used now.
-pub(super) fn unavailable_mcp_tools(context: &ProjectFlowContext<'_>, agent: &AgentName) -> Vec<UnavailableMcpTool> {
+pub(super) fn unavailable_mcp_tools(
+    context: &ProjectFlowContext<'_>,
+    agent: &AgentName,
+) -> Vec<UnavailableMcpToolForPrompt> {
     let listed = &context.state().mcp;
     let tools = agent_tools(context.definition, agent.as_str(), context.phase());
     let missing = tools.into_iter().filter_map(|name| Some((name, McpToolName::parse(name)?)));
@@ -76,7 +79,7 @@ pub(super) fn unavailable_mcp_tools(context: &ProjectFlowContext<'_>, agent: &Ag
             let problem = listed.problems.get(parsed.server).cloned();
             let why =
                 problem.unwrap_or_else(|| format!("the server `{}` has no tool `{}`", parsed.server, parsed.tool));
-            UnavailableMcpTool { name: name.to_owned(), why }
+            UnavailableMcpToolForPrompt { name: name.to_owned(), why }
         })
         .collect()
 }

@@ -54,7 +54,7 @@ enum WriterCopyStatus {
 
 /// What became of a merge, if something was not merged.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct IncompleteMerge {
+pub(super) struct UnmergedAgentChanges {
     pub(super) agent: AgentName,
     /// Each file with the reason.
     pub(super) summary: String,
@@ -125,7 +125,7 @@ impl WriterCopies {
         run: ToolRunId,
         (tool, outcome): (WorkspaceTool, ToolRunOutcome),
         value: Option<&Value>,
-    ) -> Option<IncompleteMerge> {
+    ) -> Option<UnmergedAgentChanges> {
         let agent = self.runs.remove(&run)?;
         let copy = self.by_agent.get_mut(&agent)?;
         let value = value.filter(|_| outcome == ToolRunOutcome::Done).cloned();
@@ -143,10 +143,10 @@ impl WriterCopies {
                 let Some(merged) = merged else {
                     copy.status = WriterCopyStatus::NotMerged;
                     let summary = format!("its copy `{}` could not be merged, and is kept", copy.name);
-                    return Some(IncompleteMerge { agent, details: summary.clone(), summary });
+                    return Some(UnmergedAgentChanges { agent, details: summary.clone(), summary });
                 };
                 copy.status = WriterCopyStatus::Merged;
-                (!merged.conflicts.is_empty()).then(|| IncompleteMerge::from_conflicts(agent, &merged))
+                (!merged.conflicts.is_empty()).then(|| UnmergedAgentChanges::from_conflicts(agent, &merged))
             }
             _ => {
                 // A copy that could not be removed was merged, so nothing is lost if its folder stays.
@@ -169,7 +169,7 @@ impl WriterCopies {
     }
 }
 
-impl IncompleteMerge {
+impl UnmergedAgentChanges {
     fn from_conflicts(agent: AgentName, merged: &MergeWorkspaceCopyResult) -> Self {
         let files = merged.conflicts.iter().map(|conflict| format!("{}: {}", conflict.path, conflict.reason));
         let files = files.collect::<Vec<_>>().join("\n");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::context::{ContextKind, FragmentSpec};
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
-use segue_core::flow::{FlowSpec, RoleLimits, RoleSpec};
+use segue_core::flow::{FlowSpec, RoleCallLimits, RoleSpec};
 use segue_core::ids::{PhaseName, RoleName, ToolName};
 use segue_core::phase::{
     Guard, PhaseAllowedTools, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
@@ -201,7 +201,7 @@ fn router_role_spec() -> RoleSpec {
             ],
         );
     role.reply_tokens_max = DECISION_TOKENS_MAX;
-    role.limits = RoleLimits { calls_per_turn_max: AGENT_CALLS_PER_TURN_MAX, ..RoleLimits::default() };
+    role.limits = RoleCallLimits { calls_per_turn_max: AGENT_CALLS_PER_TURN_MAX, ..RoleCallLimits::default() };
     role
 }
 
@@ -254,10 +254,10 @@ fn agent_role_spec(
         role = role.with_tool(tool);
     }
     role.reply_tokens_max = AGENT_REPLY_TOKENS_MAX;
-    role.limits = RoleLimits {
+    role.limits = RoleCallLimits {
         tool_rounds_max: definition.limits.tool_rounds_max,
         calls_per_turn_max: AGENT_CALLS_PER_TURN_MAX,
-        ..RoleLimits::default()
+        ..RoleCallLimits::default()
     };
     role
 }

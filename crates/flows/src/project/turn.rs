@@ -66,7 +66,7 @@ pub(super) fn advance_unless_waiting(context: &ProjectFlowContext<'_>) -> Vec<Fl
     if phase.kind != PhaseKindDefinition::Work {
         return finish_session(context);
     }
-    if let Some(steps) = request_plan_approval(context).or_else(|| finish_visit(context)) {
+    if let Some(steps) = request_plan_approval(context).or_else(|| verify_completed_visit(context)) {
         return steps;
     }
     if is_talk_phase(phase) && state.answered_turn == session.current_turn.as_ref().map(|turn| turn.id) {
@@ -79,7 +79,7 @@ pub(super) fn advance_unless_waiting(context: &ProjectFlowContext<'_>) -> Vec<Fl
 }
 
 /// Does what must be done after the agents of a phase have completed. Work on the content needs the workspace's claim.
-fn finish_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
+fn verify_completed_visit(context: &ProjectFlowContext<'_>) -> Option<Vec<FlowStep>> {
     let steps = evidence::check_workspace_after_visit(context)?;
     let uses_workspace = steps.iter().any(|step| matches!(step, FlowStep::RunTool { .. }));
     let claim = if uses_workspace { workspace_claim::request_claim(context) } else { None };

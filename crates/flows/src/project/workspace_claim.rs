@@ -102,7 +102,7 @@ pub(super) fn handle_claim_answer(context: &ProjectFlowContext<'_>, ask: AskId, 
 
 impl ProjectState {
     /// Applies the end of a wait for the claim. Another session may have changed the content in the meantime.
-    pub(super) fn apply_claim_event(&mut self, event: &Event) {
+    pub(super) fn apply_claim_wait_end(&mut self, event: &Event) {
         match event {
             Event::AskEnded { ask, outcome } => {
                 let is_claim = self.workspace_asks.get(ask).is_some_and(|topic| topic == CLAIM_TOPIC);

@@ -129,7 +129,11 @@ pub(super) fn handle_call_opened(context: &TeamContext<'_>, opened: &CallOpened)
 }
 
 /// Handles a coder's final answer: a plan, an account of its work, or a question.
-pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answered: &CallAnswered) -> Vec<FlowStep> {
+pub(super) fn handle_coder_answer(
+    context: &TeamContext<'_>,
+    call: &CallOpened,
+    answered: &CallAnswered,
+) -> Vec<FlowStep> {
     let Some(agent) = call.agent.clone() else { return Vec::new() };
     let is_current = context.coder(&agent).work_item().as_deref() == call.metadata["work"].as_str();
     if !answered.tool_calls.is_empty() || !is_current {

@@ -45,7 +45,11 @@ pub(super) fn handle_turn_started(context: &TeamContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Handles the product manager's answer: what it says, and what it understood of the spec.
-pub(super) fn handle_answer(context: &TeamContext<'_>, _call: &CallOpened, answered: &CallAnswered) -> Vec<FlowStep> {
+pub(super) fn handle_product_manager_answer(
+    context: &TeamContext<'_>,
+    _call: &CallOpened,
+    answered: &CallAnswered,
+) -> Vec<FlowStep> {
     let text = context.view.read_text(answered.text);
     let found = find_json_where(&text, |value| value.get("say").is_some() || value.get("spec").is_some()).value;
     let said = found.as_ref().and_then(|value| value.get("say")?.as_str());

@@ -85,7 +85,11 @@ pub(super) fn continue_requests(context: &TeamContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Handles the architect's answer to a request.
-pub(super) fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answered: &CallAnswered) -> Vec<FlowStep> {
+pub(super) fn handle_architect_answer(
+    context: &TeamContext<'_>,
+    call: &CallOpened,
+    answered: &CallAnswered,
+) -> Vec<FlowStep> {
     if !answered.tool_calls.is_empty() {
         return Vec::new();
     }

@@ -5,7 +5,7 @@
 
 use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSpec};
 use segue_core::flow::{
-    FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleLimits, RoleSpec, SummarizerRole, ToolRunnerKind,
+    FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleCallLimits, RoleSpec, SummarizerRole, ToolRunnerKind,
 };
 use segue_core::phase::{PhaseAllowedTools, PhaseGraph};
 use segue_core::prompt::{ModelOutputFormat, ModelToolSpec};
@@ -130,8 +130,8 @@ fn coder_graph_with_tools() -> PhaseGraph {
     graph
 }
 
-fn team_role_limits() -> RoleLimits {
-    RoleLimits {
+fn team_role_limits() -> RoleCallLimits {
+    RoleCallLimits {
         tool_rounds_max: TEAM_TOOL_ROUNDS_MAX,
         calls_per_turn_max: TEAM_CALLS_MAX,
         tool_calls_per_turn_max: TEAM_CALLS_MAX,

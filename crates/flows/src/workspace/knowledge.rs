@@ -8,9 +8,8 @@ use segue_core::ids::SessionId;
 use super::WorkspaceFlowAnswer;
 use super::lessons::check_length;
 use super::requests::{
-    ExistingKnowledgeEntryPolicy, KnowledgeEntriesToAdd, KnowledgeEntryRevision, KnowledgeStored, KnowledgeToRemove,
-    NewKnowledgeEntry, WorkspaceKnowledgeCursor, WorkspaceKnowledgeEntry, WorkspaceKnowledgePage,
-    WorkspaceKnowledgeQuery,
+    ExistingKnowledgeEntryPolicy, KnowledgeEntriesToAdd, KnowledgeEntryKey, KnowledgeEntryRevision, KnowledgeStored,
+    KnowledgeToRemove, NewKnowledgeEntry, WorkspaceKnowledgeEntry, WorkspaceKnowledgePage, WorkspaceKnowledgeQuery,
 };
 use super::state::{StoredKnowledgeDocument, WorkspaceFlowFact, WorkspaceFlowState, document_bytes};
 use crate::limits::{
@@ -94,8 +93,8 @@ pub(super) fn remove_entries(
     check_knowledge_entry_count(request.keys.len())?;
     let keys: BTreeSet<&String> = request.keys.iter().collect();
     let found = keys.into_iter().filter(|key| state.find_entry(&request.kind, key).is_some());
-    let entries: Vec<WorkspaceKnowledgeCursor> =
-        found.map(|key| WorkspaceKnowledgeCursor { kind: request.kind.clone(), key: key.clone() }).collect();
+    let entries: Vec<KnowledgeEntryKey> =
+        found.map(|key| KnowledgeEntryKey { kind: request.kind.clone(), key: key.clone() }).collect();
     let changed: Vec<KnowledgeEntryRevision> =
         entries.iter().map(|entry| state.revision_of(&entry.kind, &entry.key)).collect();
     let revision = state.revision + changed.len() as u64;
@@ -121,7 +120,7 @@ pub(super) fn list_entries(
     let entries: Vec<WorkspaceKnowledgeEntry> =
         selected.iter().take_while(fits).map(|entry| WorkspaceKnowledgeEntry::clone(entry)).collect();
     let last = entries.last().filter(|_| entries.len() < selected.len());
-    let next = last.map(|last| WorkspaceKnowledgeCursor { kind: last.kind.clone(), key: last.key.clone() });
+    let next = last.map(|last| KnowledgeEntryKey { kind: last.kind.clone(), key: last.key.clone() });
     Ok(WorkspaceFlowAnswer::new(None, &WorkspaceKnowledgePage { next, revision: state.revision, entries }))
 }
 

@@ -203,12 +203,12 @@ pub struct WorkspaceKnowledgeQuery {
     pub kind: Option<String>,
     /// Only entries after this one, in the order of kinds and keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<WorkspaceKnowledgeCursor>,
+    pub after: Option<KnowledgeEntryKey>,
 }
 
 /// A position in the order of kinds and keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct WorkspaceKnowledgeCursor {
+pub struct KnowledgeEntryKey {
     pub kind: String,
     pub key: String,
 }
@@ -219,7 +219,7 @@ pub struct WorkspaceKnowledgePage {
     pub entries: Vec<WorkspaceKnowledgeEntry>,
     /// Where the next page begins, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<WorkspaceKnowledgeCursor>,
+    pub next: Option<KnowledgeEntryKey>,
     /// The revision of the whole knowledge.
     pub revision: u64,
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::claims::Claimant;
 use super::claims::ExclusiveClaimTable;
-use super::requests::{KnowledgeEntryRevision, Lesson, WorkspaceKnowledgeCursor, WorkspaceKnowledgeEntry};
+use super::requests::{KnowledgeEntryKey, KnowledgeEntryRevision, Lesson, WorkspaceKnowledgeEntry};
 use crate::fact::parse_fact_event;
 use crate::limits::LESSONS_PER_AGENT_MAX;
 
@@ -43,7 +43,7 @@ pub(super) enum WorkspaceFlowFact {
         session: SessionId,
     },
     KnowledgeRemoved {
-        entries: Vec<WorkspaceKnowledgeCursor>,
+        entries: Vec<KnowledgeEntryKey>,
         session: SessionId,
     },
     ClaimQueued {
@@ -120,8 +120,8 @@ impl WorkspaceFlowState {
         }
     }
 
-    fn remove_documents(&mut self, entries: &[WorkspaceKnowledgeCursor]) {
-        for WorkspaceKnowledgeCursor { kind, key } in entries {
+    fn remove_documents(&mut self, entries: &[KnowledgeEntryKey]) {
+        for KnowledgeEntryKey { kind, key } in entries {
             let removed = self.knowledge.get_mut(kind).and_then(|entries| entries.remove(key));
             if let Some(removed) = removed {
                 self.revision += 1;

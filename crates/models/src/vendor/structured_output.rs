@@ -22,7 +22,7 @@ pub(super) fn stream_validated_json(
     request: ModelRequest,
 ) -> ReplyChunkStream {
     let first = VendorCallDriver::start(vendor.clone(), request.clone());
-    let validated = SchemaCheckedReplyStream {
+    let validated = SchemaRepairingReplyStream {
         vendor,
         // An invalid schema cannot be checked.
         validator: jsonschema::validator_for(&schema).ok(),
@@ -40,7 +40,7 @@ pub(super) fn stream_validated_json(
     .boxed()
 }
 
-struct SchemaCheckedReplyStream {
+struct SchemaRepairingReplyStream {
     vendor: VendorModelClient,
     validator: Option<jsonschema::Validator>,
     request: ModelRequest,
@@ -53,7 +53,7 @@ struct SchemaCheckedReplyStream {
     pending_chunks: Vec<ReplyChunk>,
 }
 
-impl SchemaCheckedReplyStream {
+impl SchemaRepairingReplyStream {
     async fn next_item(&mut self) -> Option<Result<ReplyChunk, CallFailure>> {
         if let Some(chunk) = self.pending_chunks.pop() {
             return Some(Ok(chunk));

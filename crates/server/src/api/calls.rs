@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::common_types::serialized_name;
 use super::session_view::with_session_history;
-use super::{AtEventParams, SessionPath};
+use super::{AtEventParams, SessionPathParamDocs};
 use crate::extract::{self, CallerSessionRef, QueryParams};
 use crate::history::{CallEndHistoryEntry, CallHistoryEntry};
 use crate::limits::{CALLS_PAGE_DEFAULT, CALLS_PAGE_MAX};
@@ -266,7 +266,7 @@ pub(crate) struct CallsPage {
 }
 
 /// List the calls of a session
-#[utoipa::path(get, path = "/v1/sessions/{session}/calls", tag = "calls", params(SessionPath, ListCallsParams), responses((status = 200, body = CallsPage)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/calls", tag = "calls", params(SessionPathParamDocs, ListCallsParams), responses((status = 200, body = CallsPage)))]
 pub(crate) async fn list_calls(
     session_ref: CallerSessionRef,
     QueryParams(params): QueryParams<ListCallsParams>,

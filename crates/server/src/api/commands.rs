@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::SessionPath;
+use super::SessionPathParamDocs;
 use super::session_view::SessionView;
 use super::sessions::run_paid_command;
 use crate::extract::{CallerSessionRef, JsonBody};
@@ -25,7 +25,7 @@ pub(crate) struct RunFlowCommandRequest {
 
 /// Run a command of the flow
 #[utoipa::path(post, path = "/v1/sessions/{session}/commands/{command}", tag = "flow",
-    params(SessionPath, ("command" = String, Path, description = "The name of the command; `/v1/flows/{flow}` lists them.")),
+    params(SessionPathParamDocs, ("command" = String, Path, description = "The name of the command; `/v1/flows/{flow}` lists them.")),
     request_body = RunFlowCommandRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn run_flow_command(
     session_ref: CallerSessionRef,

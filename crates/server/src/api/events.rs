@@ -43,7 +43,7 @@ pub(crate) struct EventsPage {
 ///
 /// With `Accept: text/event-stream` the response is a stream with the SSE events `event`, `delta`, `live`, `reconnect`,
 /// `deleted` and `problem`.
-#[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events", params(super::SessionPath, ListEventsParams),
+#[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events", params(super::SessionPathParamDocs, ListEventsParams),
     responses((status = 200, content((EventsPage = "application/json"), (String = "text/event-stream")))))]
 pub(crate) async fn get_events(
     session_ref: CallerSessionRef,

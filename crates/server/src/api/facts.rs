@@ -12,7 +12,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::session_view::{read_session_state, with_session_history};
-use super::{AtEventParams, SessionPath};
+use super::{AtEventParams, SessionPathParamDocs};
 use crate::extract::{CallerSessionRef, QueryParams};
 use crate::limits::FACTS_MAX;
 use crate::problem::HttpProblem;
@@ -50,7 +50,7 @@ pub(crate) struct ListFactsParams {
 }
 
 /// List the facts that the flow recorded
-#[utoipa::path(get, path = "/v1/sessions/{session}/facts", tag = "flow", params(SessionPath, ListFactsParams), responses((status = 200, body = FlowFactList)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/facts", tag = "flow", params(SessionPathParamDocs, ListFactsParams), responses((status = 200, body = FlowFactList)))]
 pub(crate) async fn list_facts(
     session_ref: CallerSessionRef,
     QueryParams(params): QueryParams<ListFactsParams>,
@@ -112,7 +112,7 @@ pub(crate) struct ArtifactView {
 }
 
 /// List the artifacts of the flow
-#[utoipa::path(get, path = "/v1/sessions/{session}/artifacts", tag = "flow", params(SessionPath, AtEventParams), responses((status = 200, body = ArtifactList)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/artifacts", tag = "flow", params(SessionPathParamDocs, AtEventParams), responses((status = 200, body = ArtifactList)))]
 pub(crate) async fn list_artifacts(
     session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
@@ -123,7 +123,7 @@ pub(crate) async fn list_artifacts(
 
 /// Get one artifact
 #[utoipa::path(get, path = "/v1/sessions/{session}/artifacts/{artifact}", tag = "flow",
-    params(SessionPath, ("artifact" = String, Path, description = "The name of the artifact."), AtEventParams), responses((status = 200, body = ArtifactView)))]
+    params(SessionPathParamDocs, ("artifact" = String, Path, description = "The name of the artifact."), AtEventParams), responses((status = 200, body = ArtifactView)))]
 pub(crate) async fn get_artifact(
     session_ref: CallerSessionRef,
     Path((_, name)): Path<(String, String)>,

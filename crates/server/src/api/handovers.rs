@@ -14,7 +14,7 @@ use super::calls::read_flow_spec;
 use super::common_types::serialized_name;
 use super::session_view::with_session_history;
 use super::turns::SessionTexts;
-use super::{AtEventParams, SessionPath};
+use super::{AtEventParams, SessionPathParamDocs};
 use crate::extract::{CallerSessionRef, QueryParams};
 use crate::history::{CallEndHistoryEntry, HandoverHistoryEntry, SessionHistory};
 use crate::problem::HttpProblem;
@@ -72,7 +72,7 @@ pub(crate) struct TextOccurrenceView {
 /// List the handovers of a session
 ///
 /// Each field names the calls and messages in which its text was found.
-#[utoipa::path(get, path = "/v1/sessions/{session}/handovers", tag = "handovers", params(SessionPath, AtEventParams), responses((status = 200, body = HandoverList)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/handovers", tag = "handovers", params(SessionPathParamDocs, AtEventParams), responses((status = 200, body = HandoverList)))]
 pub(crate) async fn list_handovers(
     session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,

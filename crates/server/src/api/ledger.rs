@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::common_types::{CallTotalsView, LedgerAccountView};
 use super::session_view::{read_session_state, with_session_history};
-use super::{AtEventParams, SessionPath};
+use super::{AtEventParams, SessionPathParamDocs};
 use crate::caller::Caller;
 use crate::extract::{CallerSessionRef, JsonBody, QueryParams};
 use crate::limits::TEXTS_MAX;
@@ -32,7 +32,7 @@ pub(crate) struct LedgerView {
 }
 
 /// Get the usage and cost of a session
-#[utoipa::path(get, path = "/v1/sessions/{session}/ledger", tag = "ledger", params(SessionPath, AtEventParams), responses((status = 200, body = LedgerView)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/ledger", tag = "ledger", params(SessionPathParamDocs, AtEventParams), responses((status = 200, body = LedgerView)))]
 pub(crate) async fn get_ledger(
     session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
@@ -78,7 +78,7 @@ pub(crate) struct SessionStateView {
 }
 
 /// Get the complete state of a session
-#[utoipa::path(get, path = "/v1/sessions/{session}/state", tag = "state", params(SessionPath, AtEventParams), responses((status = 200, body = SessionStateView)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/state", tag = "state", params(SessionPathParamDocs, AtEventParams), responses((status = 200, body = SessionStateView)))]
 pub(crate) async fn get_session_state(
     session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
@@ -99,7 +99,7 @@ fn hide_namespace(session: &mut Value, caller: &Caller) {
 
 /// Get one text
 #[utoipa::path(get, path = "/v1/sessions/{session}/texts/{body}", tag = "state",
-    params(SessionPath, ("body" = String, Path, description = "The id of the text: 32 characters.")),
+    params(SessionPathParamDocs, ("body" = String, Path, description = "The id of the text: 32 characters.")),
     responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn get_text(
     session_ref: CallerSessionRef,
@@ -144,7 +144,7 @@ pub(crate) struct TextsView {
 }
 
 /// Get several texts
-#[utoipa::path(post, path = "/v1/sessions/{session}/texts", tag = "state", params(SessionPath), request_body = TextsRequest, responses((status = 200, body = TextsView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/texts", tag = "state", params(SessionPathParamDocs), request_body = TextsRequest, responses((status = 200, body = TextsView)))]
 pub(crate) async fn get_texts(
     session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<TextsRequest>,

@@ -83,7 +83,7 @@ pub(crate) struct AcceptedMessage {
 /// The response is sent when the turn has ended. With `"wait": false` it is sent as soon as the message is durable. With
 /// `Accept: text/event-stream` it is a stream from the message to the end of its turn.
 #[utoipa::path(post, path = "/v1/sessions/{session}/messages", tag = "messages",
-    params(super::SessionPath, ("idempotency-key" = Option<String>, Header, description = "The idempotency key, if the body has no `key`.")),
+    params(super::SessionPathParamDocs, ("idempotency-key" = Option<String>, Header, description = "The idempotency key, if the body has no `key`.")),
     request_body = NewMessage,
     responses((status = 200, content((MessageResult = "application/json"), (String = "text/event-stream"))), (status = 202, body = AcceptedMessage)))]
 pub(crate) async fn send_message(
@@ -105,7 +105,8 @@ pub(crate) async fn send_message(
         ..UserMessage::from(new.text)
     };
     let engine = &session_ref.app.engine;
-    let content_if_keyed = message.idempotency_key.is_some().then(|| UserMessageContentHashes::from_message(&message));
+    let content_if_keyed =
+        message.idempotency_key.is_some().then(|| IdempotentMessageFingerprint::from_message(&message));
     let check_message = async |message| match &content_if_keyed {
         Some(content) => content.check_same_message_for_key(&session_ref, message).await,
         None => Ok(()),
@@ -145,12 +146,12 @@ pub(crate) async fn send_message(
 }
 
 /// The hashes of a message's text and images, by which it is compared with a recorded message.
-pub(crate) struct UserMessageContentHashes {
+pub(crate) struct IdempotentMessageFingerprint {
     text: BodyId,
     images: Vec<BodyId>,
 }
 
-impl UserMessageContentHashes {
+impl IdempotentMessageFingerprint {
     pub(crate) fn from_message(message: &UserMessage) -> Self {
         Self {
             text: BodyId::hash_text(&message.text),

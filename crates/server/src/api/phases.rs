@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use super::common_types::{CallTotalsView, PhaseParticipantView, serialized_name};
 use super::flows::{PhaseView, phase_view};
 use super::session_view::{read_session_state, with_session_history};
-use super::{AtEventParams, SessionPath};
+use super::{AtEventParams, SessionPathParamDocs};
 use crate::extract::{CallerSessionRef, JsonBody, QueryParams};
 use crate::history::{PhaseEventHistoryEntry, PhaseEventKind, SessionHistory};
 use crate::problem::HttpProblem;
@@ -214,7 +214,7 @@ pub(crate) fn phase_event_view(entry: &PhaseEventHistoryEntry) -> PhaseEventView
 }
 
 /// List the phase graphs of a session
-#[utoipa::path(get, path = "/v1/sessions/{session}/phases", tag = "phases", params(SessionPath, AtEventParams), responses((status = 200, body = PhaseGraphStatusList)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/phases", tag = "phases", params(SessionPathParamDocs, AtEventParams), responses((status = 200, body = PhaseGraphStatusList)))]
 pub(crate) async fn list_phase_graphs(
     session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
@@ -426,7 +426,7 @@ pub(crate) struct PhaseRollbackRequest {
 }
 
 /// Propose a transition to a phase
-#[utoipa::path(post, path = "/v1/sessions/{session}/phases/propose", tag = "phases", params(SessionPath), request_body = ProposePhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/phases/propose", tag = "phases", params(SessionPathParamDocs), request_body = ProposePhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
 pub(crate) async fn propose_phase(
     session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<ProposePhaseRequest>,
@@ -437,7 +437,7 @@ pub(crate) async fn propose_phase(
 }
 
 /// Grant the entry of a phase once, regardless of guards and gates
-#[utoipa::path(post, path = "/v1/sessions/{session}/phases/grant", tag = "phases", params(SessionPath), request_body = GrantPhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/phases/grant", tag = "phases", params(SessionPathParamDocs), request_body = GrantPhaseRequest, responses((status = 200, body = PhaseGraphStatusView)))]
 pub(crate) async fn grant_phase_entry(
     session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<GrantPhaseRequest>,
@@ -453,7 +453,7 @@ pub(crate) async fn grant_phase_entry(
 /// Restore the phase state of an earlier visit
 ///
 /// Nothing is deleted from the journal.
-#[utoipa::path(post, path = "/v1/sessions/{session}/phases/rollback", tag = "phases", params(SessionPath), request_body = PhaseRollbackRequest, responses((status = 200, body = PhaseGraphStatusView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/phases/rollback", tag = "phases", params(SessionPathParamDocs), request_body = PhaseRollbackRequest, responses((status = 200, body = PhaseGraphStatusView)))]
 pub(crate) async fn roll_back_phase(
     session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<PhaseRollbackRequest>,

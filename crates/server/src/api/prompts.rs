@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::calls::{find_call, read_call_opened};
 use super::session_view::with_session_history;
 use super::turns::ImageView;
-use super::{CallPath, SessionPath};
+use super::{CallPathParamDocs, SessionPathParamDocs};
 use crate::extract::{CallerSessionRef, HttpResponseFormat, QueryParams};
 use crate::problem::HttpProblem;
 
@@ -72,7 +72,7 @@ pub(crate) struct PromptToolView {
 /// Get the exact prompt of a call
 ///
 /// With `Accept: text/plain` the prompt is returned as text.
-#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/prompt", tag = "calls", params(SessionPath, CallPath),
+#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/prompt", tag = "calls", params(SessionPathParamDocs, CallPathParamDocs),
     responses((status = 200, content((PromptView = "application/json"), (String = "text/plain")))))]
 pub(crate) async fn get_prompt(
     session_ref: CallerSessionRef,
@@ -167,7 +167,7 @@ pub(crate) struct PromptDiffLine {
 }
 
 /// Compare the prompt of a call with another one
-#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/diff", tag = "calls", params(SessionPath, CallPath, PromptDiffParams), responses((status = 200, body = PromptDiffView)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}/diff", tag = "calls", params(SessionPathParamDocs, CallPathParamDocs, PromptDiffParams), responses((status = 200, body = PromptDiffView)))]
 pub(crate) async fn get_prompt_diff(
     session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,

@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::calls::{CallSummaryView, find_call, read_call_opened, read_flow_spec, summarize_call};
 use super::prompts::{PromptToolView, ToolCallView, prompt_tool_view, tool_call_view};
 use super::session_view::with_session_history;
-use super::{CallPath, SessionPath};
+use super::{CallPathParamDocs, SessionPathParamDocs};
 use crate::extract::{CallerSessionRef, QueryParams};
 use crate::history::{CallEndHistoryEntry, CallHistoryEntry, FailedAttemptHistoryEntry};
 use crate::problem::HttpProblem;
@@ -166,7 +166,7 @@ pub(crate) struct CallReceiptParams {
 }
 
 /// Get a call with its receipt
-#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}", tag = "calls", params(SessionPath, CallPath, CallReceiptParams), responses((status = 200, body = CallReceiptView)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/calls/{call}", tag = "calls", params(SessionPathParamDocs, CallPathParamDocs, CallReceiptParams), responses((status = 200, body = CallReceiptView)))]
 pub(crate) async fn get_call_receipt(
     session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::calls::find_call;
 use super::session_view::{SessionView, read_session_state};
-use super::{CallPath, SessionPath};
+use super::{CallPathParamDocs, SessionPathParamDocs};
 use crate::extract::{CallerSessionRef, JsonBody};
 use crate::problem::HttpProblem;
 use crate::usage::{admit_turn, check_allowed_models};
@@ -46,7 +46,7 @@ pub(crate) struct RecomputationView {
 /// Recompute a past call
 ///
 /// The new call is recorded outside the timeline and changes nothing in the conversation.
-#[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/recompute", tag = "calls", params(SessionPath, CallPath), request_body = RecomputeRequest, responses((status = 200, body = RecomputationView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/recompute", tag = "calls", params(SessionPathParamDocs, CallPathParamDocs), request_body = RecomputeRequest, responses((status = 200, body = RecomputationView)))]
 pub(crate) async fn recompute_call(
     session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,
@@ -103,7 +103,7 @@ pub(crate) enum ResolveCallAction {
 }
 
 /// Resolve a call whose outcome is unknown
-#[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/resolve", tag = "calls", params(SessionPath, CallPath), request_body = ResolveCallRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/resolve", tag = "calls", params(SessionPathParamDocs, CallPathParamDocs), request_body = ResolveCallRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn resolve_call(
     session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,

@@ -252,7 +252,7 @@ fn decode_cursor(cursor: &str, caller: &Caller) -> Result<SessionListCursor, Htt
 }
 
 /// Get a session
-#[utoipa::path(get, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPath, AtEventParams), responses((status = 200, body = SessionView)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPathParamDocs, AtEventParams), responses((status = 200, body = SessionView)))]
 pub(crate) async fn get_session(
     session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,
@@ -269,7 +269,7 @@ pub(crate) struct UpdateSessionRequest {
 }
 
 /// Rename a session
-#[utoipa::path(patch, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPath), request_body = UpdateSessionRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(patch, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPathParamDocs), request_body = UpdateSessionRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn update_session(
     session_ref: CallerSessionRef,
     JsonBody(change): JsonBody<UpdateSessionRequest>,
@@ -279,7 +279,7 @@ pub(crate) async fn update_session(
 }
 
 /// Close a session, so that it accepts no more messages
-#[utoipa::path(post, path = "/v1/sessions/{session}/close", tag = "sessions", params(super::SessionPath), responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/close", tag = "sessions", params(super::SessionPathParamDocs), responses((status = 200, body = SessionView)))]
 pub(crate) async fn close_session(session_ref: CallerSessionRef) -> Result<Json<SessionView>, HttpProblem> {
     run_session_command(&session_ref, OperatorCommand::Close).await
 }
@@ -299,7 +299,7 @@ pub(crate) struct ForgetRoleMemoryRequest {
 /// Reset a role's memory
 ///
 /// The role starts a new thread at its next call.
-#[utoipa::path(post, path = "/v1/sessions/{session}/forget", tag = "sessions", params(super::SessionPath), request_body = ForgetRoleMemoryRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/forget", tag = "sessions", params(super::SessionPathParamDocs), request_body = ForgetRoleMemoryRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn forget_role_memory(
     session_ref: CallerSessionRef,
     JsonBody(forget): JsonBody<ForgetRoleMemoryRequest>,
@@ -327,7 +327,7 @@ impl TurnCommandRequest {
 }
 
 /// Cancel the running turn
-#[utoipa::path(post, path = "/v1/sessions/{session}/cancel", tag = "messages", params(super::SessionPath), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/cancel", tag = "messages", params(super::SessionPathParamDocs), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn cancel_turn(
     session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<TurnCommandRequest>,
@@ -338,7 +338,7 @@ pub(crate) async fn cancel_turn(
 /// Retry the last turn if it failed
 ///
 /// Answers that the turn already received are reused where the flow supports it.
-#[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::SessionPath), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::SessionPathParamDocs), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn retry_turn(
     session_ref: CallerSessionRef,
     JsonBody(request): JsonBody<TurnCommandRequest>,
@@ -377,7 +377,7 @@ pub(crate) async fn run_paid_command(
 }
 
 /// Delete a session with all its texts
-#[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPath), responses((status = 204)))]
+#[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", params(super::SessionPathParamDocs), responses((status = 204)))]
 pub(crate) async fn delete_session(session_ref: CallerSessionRef) -> Result<StatusCode, HttpProblem> {
     session_ref.app.engine.delete_session(&session_ref.session).await.map_err(|error| session_ref.to_problem(error))?;
     Ok(StatusCode::NO_CONTENT)

@@ -7,7 +7,7 @@ use segue_engine::SubmissionResult;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::SessionPath;
+use super::SessionPathParamDocs;
 use crate::extract::CallerSessionRef;
 use crate::problem::HttpProblem;
 
@@ -25,7 +25,7 @@ pub(crate) struct SubmissionView {
 ///
 /// A request for a session that another process holds is answered with status 202 and an id if that process does not
 /// handle it in time. Outcomes are kept for 24 hours.
-#[utoipa::path(get, path = "/v1/sessions/{session}/submissions/{submission}", tag = "messages", params(SessionPath, ("submission" = String, Path, description = "The id from the response with status 202.")), responses((status = 200, body = SubmissionView)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/submissions/{submission}", tag = "messages", params(SessionPathParamDocs, ("submission" = String, Path, description = "The id from the response with status 202.")), responses((status = 200, body = SubmissionView)))]
 pub(crate) async fn get_submission(
     session_ref: CallerSessionRef,
     Path((_, submission)): Path<(String, String)>,

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::common_types::serialized_name;
 use super::session_view::{read_session_state, with_session_history};
-use super::{AtEventParams, SessionPath};
+use super::{AtEventParams, SessionPathParamDocs};
 use crate::extract::{CallerSessionRef, QueryParams};
 use crate::history::{EventSeqAndTime, SessionHistory, ThreadHistoryEntry};
 use crate::problem::HttpProblem;
@@ -101,7 +101,7 @@ pub(crate) struct CompactionView {
 }
 
 /// List the threads of a session
-#[utoipa::path(get, path = "/v1/sessions/{session}/threads", tag = "threads", params(SessionPath, AtEventParams), responses((status = 200, body = ThreadList)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/threads", tag = "threads", params(SessionPathParamDocs, AtEventParams), responses((status = 200, body = ThreadList)))]
 pub(crate) async fn list_threads(
     session_ref: CallerSessionRef,
     QueryParams(at): QueryParams<AtEventParams>,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::SessionPath;
+use super::SessionPathParamDocs;
 use super::common_types::serialized_name;
 use super::session_view::SessionView;
 use super::sessions::run_paid_command;
@@ -81,7 +81,7 @@ pub(crate) struct ApproveToolRunRequest {
 }
 
 /// Approve a tool run that waits for it
-#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/approve", tag = "turns", params(SessionPath, ToolRunPath), request_body = ApproveToolRunRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/approve", tag = "turns", params(SessionPathParamDocs, ToolRunPath), request_body = ApproveToolRunRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn approve_tool_run(
     session_ref: CallerSessionRef,
     Path((_, run)): Path<(String, String)>,
@@ -105,7 +105,7 @@ pub(crate) struct DenyToolRunRequest {
 /// Deny a tool run that waits for approval
 ///
 /// The model is told that the run was denied, and why.
-#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/deny", tag = "turns", params(SessionPath, ToolRunPath), request_body = DenyToolRunRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/deny", tag = "turns", params(SessionPathParamDocs, ToolRunPath), request_body = DenyToolRunRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn deny_tool_run(
     session_ref: CallerSessionRef,
     Path((_, run)): Path<(String, String)>,
@@ -138,7 +138,7 @@ pub(crate) enum ResolveToolRunAction {
 }
 
 /// Resolve a tool run whose outcome is unknown
-#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/resolve", tag = "turns", params(SessionPath, ToolRunPath), request_body = ResolveToolRunRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/resolve", tag = "turns", params(SessionPathParamDocs, ToolRunPath), request_body = ResolveToolRunRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn resolve_tool_run(
     session_ref: CallerSessionRef,
     Path((_, run)): Path<(String, String)>,

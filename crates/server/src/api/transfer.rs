@@ -49,7 +49,7 @@ pub(crate) enum ForkPoint {
 }
 
 /// Fork a session
-#[utoipa::path(post, path = "/v1/sessions/{session}/fork", tag = "sessions", params(super::SessionPath), request_body = ForkRequest,
+#[utoipa::path(post, path = "/v1/sessions/{session}/fork", tag = "sessions", params(super::SessionPathParamDocs), request_body = ForkRequest,
     responses((status = 201, body = SessionView, headers(("location" = String, description = "The path of the session.")))))]
 pub(crate) async fn fork_session(
     session_ref: CallerSessionRef,
@@ -121,7 +121,7 @@ pub(crate) async fn turn_end_seq(session_ref: &CallerSessionRef, turn: TurnId) -
 }
 
 /// Export a session as JSON lines
-#[utoipa::path(get, path = "/v1/sessions/{session}/export", tag = "sessions", params(super::SessionPath),
+#[utoipa::path(get, path = "/v1/sessions/{session}/export", tag = "sessions", params(super::SessionPathParamDocs),
     responses((status = 200, body = String, content_type = "application/x-ndjson")))]
 pub(crate) async fn export_session(session_ref: CallerSessionRef) -> Result<Response, HttpProblem> {
     with_session_history(&session_ref, None, |_| ()).await?;

@@ -18,7 +18,7 @@ use super::calls::{CallSummaryView, read_flow_spec, summarize_call};
 use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnResultView, serialized_name};
 use super::phases::{PhaseEventView, phase_event_view};
 use super::session_view::with_session_history;
-use super::{AtEventParams, SessionPath};
+use super::{AtEventParams, SessionPathParamDocs};
 use crate::extract::{self, CallerSessionRef, QueryParams};
 use crate::history::{SessionHistory, ToolRunEndHistoryEntry, TurnHistoryEntry, UserMessageHistoryEntry};
 use crate::limits::{TURNS_PAGE_DEFAULT, TURNS_PAGE_MAX};
@@ -176,7 +176,7 @@ pub(crate) struct TurnsPage {
 }
 
 /// List the turns of a session
-#[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(SessionPath, ListTurnsParams), responses((status = 200, body = TurnsPage)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(SessionPathParamDocs, ListTurnsParams), responses((status = 200, body = TurnsPage)))]
 pub(crate) async fn list_turns(
     session_ref: CallerSessionRef,
     QueryParams(params): QueryParams<ListTurnsParams>,
@@ -213,7 +213,7 @@ pub(crate) async fn list_turns(
 
 /// Get one turn
 #[utoipa::path(get, path = "/v1/sessions/{session}/turns/{turn}", tag = "turns",
-    params(SessionPath, ("turn" = String, Path, description = "The id of the turn, such as `t3`."), AtEventParams), responses((status = 200, body = TurnView)))]
+    params(SessionPathParamDocs, ("turn" = String, Path, description = "The id of the turn, such as `t3`."), AtEventParams), responses((status = 200, body = TurnView)))]
 pub(crate) async fn get_turn(
     session_ref: CallerSessionRef,
     Path((_, turn)): Path<(String, String)>,

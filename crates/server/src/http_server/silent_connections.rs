@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// All connections without a request, oldest first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct IdleHttpConnections(Arc<Mutex<IdleConnectionsInner>>);
+pub(crate) struct ConnectionsAwaitingFirstRequest(Arc<Mutex<IdleConnectionsInner>>);
 
 #[derive(Debug, Default)]
 struct IdleConnectionsInner {
@@ -18,21 +18,21 @@ struct IdleConnectionsInner {
 
 /// The entry of one connection. Dropping it removes it from the list.
 #[derive(Debug)]
-pub(crate) struct IdleConnectionGuard {
-    list: IdleHttpConnections,
+pub(crate) struct ConnectionAwaitingFirstRequest {
+    list: ConnectionsAwaitingFirstRequest,
     id: u64,
     close_signal: Arc<Notify>,
 }
 
-impl IdleHttpConnections {
+impl ConnectionsAwaitingFirstRequest {
     /// Adds a new connection.
-    pub(crate) fn register(&self) -> IdleConnectionGuard {
+    pub(crate) fn register(&self) -> ConnectionAwaitingFirstRequest {
         let close_signal = Arc::new(Notify::new());
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.last_id += 1;
         let id = list.last_id;
         list.by_id.insert(id, close_signal.clone());
-        IdleConnectionGuard { list: self.clone(), id, close_signal }
+        ConnectionAwaitingFirstRequest { list: self.clone(), id, close_signal }
     }
 
     /// Closes the connection that has been silent for the longest time, if there is one.
@@ -44,7 +44,7 @@ impl IdleHttpConnections {
     }
 }
 
-impl IdleConnectionGuard {
+impl ConnectionAwaitingFirstRequest {
     /// Removes the connection from the list, because a request arrived on it.
     pub(crate) fn unregister(&self) {
         self.list.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.remove(&self.id);
@@ -56,7 +56,7 @@ impl IdleConnectionGuard {
     }
 }
 
-impl Drop for IdleConnectionGuard {
+impl Drop for ConnectionAwaitingFirstRequest {
     fn drop(&mut self) {
         self.unregister();
     }

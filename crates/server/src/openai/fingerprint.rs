@@ -40,7 +40,7 @@ impl ConversationFingerprint {
 
     /// Returns the fingerprint as an id. Fingerprints of different owners or flows never have the same id.
     #[must_use]
-    pub(crate) fn to_body_id(self) -> BodyId {
+    pub(crate) fn to_fingerprint_hash(self) -> BodyId {
         self.owner_and_flow.chain_hash(BodyId::hash_bytes(&self.messages.to_le_bytes()))
     }
 }

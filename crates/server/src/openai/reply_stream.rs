@@ -183,8 +183,9 @@ impl TurnReplyStream {
 
     /// Records that the reply was delivered.
     pub(crate) fn mark_delivered(&self, reply: &ClientMessageContent) {
-        let conversation =
-            self.prior_fingerprint.map(|prior| prior.extend(self.content_hash, reply.content_hash()).to_body_id());
+        let conversation = self
+            .prior_fingerprint
+            .map(|prior| prior.extend(self.content_hash, reply.content_hash()).to_fingerprint_hash());
         self.session_ref.app.conversation_cache.record_delivery(conversation, &self.session_ref.session, self.point);
     }
 }

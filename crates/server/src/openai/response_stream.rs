@@ -11,7 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::conversation::ClientHistoryToolCall;
 use super::reply_stream::{ReplyToClient, ReplyUpdate, TurnReplyStream};
-use super::responses::{OpenAiResponseMetadata, function_call_item, output_text_part};
+use super::responses::{ResponsesEndpointMetadata, function_call_item, output_text_part};
 use super::to_openai_error;
 use crate::metrics::OpenStreamGuard;
 
@@ -19,7 +19,7 @@ use crate::metrics::OpenStreamGuard;
 #[derive(Debug)]
 pub(crate) struct ResponsesEndpointStream {
     reply: TurnReplyStream,
-    template: OpenAiResponseMetadata,
+    template: ResponsesEndpointMetadata,
     queued_events: VecDeque<AxumSseEvent>,
     sent_text: String,
     /// Whether the message item was opened; a reply may consist of tool calls only.
@@ -31,7 +31,7 @@ pub(crate) struct ResponsesEndpointStream {
 impl ResponsesEndpointStream {
     /// Queues the events that precede the first text.
     #[must_use]
-    pub(crate) fn new(reply: TurnReplyStream, template: OpenAiResponseMetadata) -> Self {
+    pub(crate) fn new(reply: TurnReplyStream, template: ResponsesEndpointMetadata) -> Self {
         let mut events = Self {
             reply,
             template,

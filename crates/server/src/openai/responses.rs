@@ -161,7 +161,7 @@ pub(crate) async fn create_response(
     let is_stream = request.stream == Some(true);
     let mut reply = TurnReplyStream::start(resolved, options, is_stream).await?;
     let session = reply.session_name();
-    let template = OpenAiResponseMetadata {
+    let template = ResponsesEndpointMetadata {
         id: format_response_id(&session, reply.point),
         model: request.model,
         created_at: app.engine.now().0 / 1_000,
@@ -202,7 +202,7 @@ pub(crate) async fn get_response(
         Some((entry.position.at.0 / 1_000, flow))
     });
     let (created_at, model) = found.await?.ok_or_else(|| no_such_response(&id))?;
-    let template = OpenAiResponseMetadata {
+    let template = ResponsesEndpointMetadata {
         id: format_response_id(&session_ref.public_name(), point),
         model,
         created_at,
@@ -313,7 +313,7 @@ fn format_response_id(session: &str, point: ReplyKey) -> String {
 
 /// The fields of a response that are known before the reply.
 #[derive(Debug, Clone)]
-pub(crate) struct OpenAiResponseMetadata {
+pub(crate) struct ResponsesEndpointMetadata {
     pub id: String,
     /// The name of the flow.
     pub model: String,
@@ -322,7 +322,7 @@ pub(crate) struct OpenAiResponseMetadata {
     pub previous_response_id: Option<String>,
 }
 
-impl OpenAiResponseMetadata {
+impl ResponsesEndpointMetadata {
     /// Builds the response while the turn is running.
     #[must_use]
     pub(crate) fn build_in_progress(&self) -> OpenAiCompatResponse {

@@ -15,7 +15,7 @@ use super::client_options::flow_accepts_options;
 use super::conversation::{ClientConversation, ClientMessageContent, ConversationPrefix, trim_for_comparison};
 use super::fingerprint::ConversationFingerprint;
 use super::transcript::{
-    ExchangeInput, ExchangeTranscript, ReplyKey, StoredMessageRefs, client_call_id, parse_client_call_id,
+    ClientMessageOrToolResults, ExchangeTranscript, ReplyKey, StoredMessageRefs, client_call_id, parse_client_call_id,
 };
 use super::transcript_match::{content_matches, input_matches, read_joined_text, reply_matches};
 use crate::api::session_view::with_session_history;
@@ -103,7 +103,7 @@ pub(crate) async fn resolve_request(
     if conversation.has_prior_messages() {
         for prefix in conversation.possible_prefixes() {
             let fingerprint = prefix.fingerprint(caller, flow);
-            for session in app.conversation_cache.find_sessions(fingerprint.to_body_id()) {
+            for session in app.conversation_cache.find_sessions(fingerprint.to_fingerprint_hash()) {
                 let Some(candidate) = CandidateSession::load(app, caller, target, session).await? else { continue };
                 if let Some(resolved) = match_session(candidate, flow, prefix, conversation, hints).await? {
                     return Ok(resolved);
@@ -232,7 +232,7 @@ pub(crate) async fn resolve_results_in_session(
     let content_hash = content.content_hash();
     let exchanges = with_session_history(&session_ref, None, ExchangeTranscript::list_of_session).await?;
     for exchange in exchanges.iter().rev() {
-        if let (ExchangeInput::ToolResults(_), Some(point)) = (&exchange.input, exchange.point)
+        if let (ClientMessageOrToolResults::ToolResults(_), Some(point)) = (&exchange.input, exchange.point)
             && input_matches(&session_ref, &exchange.input, &content).await?
         {
             let input = ClientMessageAction::Recorded(point);
@@ -411,7 +411,9 @@ impl CandidateSession {
     /// Returns the content hash of the first message that the client knows of.
     async fn first_message_hash(&self) -> Result<Option<BodyId>, HttpProblem> {
         let first = self.exchanges.iter().find(|exchange| !exchange.has_ended_without_reply());
-        let Some(ExchangeInput::Message(content)) = first.map(|first| &first.input) else { return Ok(None) };
+        let Some(ClientMessageOrToolResults::Message(content)) = first.map(|first| &first.input) else {
+            return Ok(None);
+        };
         let text = read_joined_text(&self.session_ref, &content.texts).await?;
         let text_hash = BodyId::hash_text(trim_for_comparison(&text));
         Ok(Some(content.images.iter().copied().fold(text_hash, BodyId::chain_hash)))
@@ -516,7 +518,10 @@ fn derive_idempotency_key(
     content: &ClientMessageContent,
     failed: usize,
 ) -> IdempotencyKey {
-    IdempotencyKey::from(format!("openai-{}-{failed}", fingerprint.to_body_id().chain_hash(content.content_hash())))
+    IdempotencyKey::from(format!(
+        "openai-{}-{failed}",
+        fingerprint.to_fingerprint_hash().chain_hash(content.content_hash())
+    ))
 }
 
 fn session_flow(history: &SessionHistory) -> Option<FlowName> {

@@ -46,7 +46,7 @@ impl FromStr for ReplyKey {
 
 /// What a client sent, as the session holds it.
 #[derive(Debug, Clone)]
-pub(crate) enum ExchangeInput {
+pub(crate) enum ClientMessageOrToolResults {
     Message(StoredMessageRefs),
     ToolResults(Vec<(ToolRunId, TextRef)>),
 }
@@ -65,7 +65,7 @@ pub(crate) struct ExchangeTranscript {
     pub turn: TurnId,
     /// `None` if the turn answers no message.
     pub point: Option<ReplyKey>,
-    pub input: ExchangeInput,
+    pub input: ClientMessageOrToolResults,
     /// The first event of the input.
     pub input_seq: Seq,
     pub reply_texts: Vec<TextRef>,
@@ -119,7 +119,7 @@ impl ExchangeTranscript {
         let round_calls: Vec<CallId> = rounds.iter().map(|(call, _)| *call).collect();
         let mut exchanges = Vec::with_capacity(rounds.len() + 1);
         let mut next = (
-            ExchangeInput::Message(StoredMessageRefs::from_messages(&messages)),
+            ClientMessageOrToolResults::Message(StoredMessageRefs::from_messages(&messages)),
             messages.first().map_or(turn.started.seq, |message| message.position.seq),
             message.map(|message| ReplyKey { message, first_run: None }),
         );
@@ -140,7 +140,11 @@ impl ExchangeTranscript {
             });
             let Some((results, first)) = client_results(runs) else { return exchanges };
             let first_run = runs.first().map(|run| run.run);
-            next = (ExchangeInput::ToolResults(results), first, message.map(|message| ReplyKey { message, first_run }));
+            next = (
+                ClientMessageOrToolResults::ToolResults(results),
+                first,
+                message.map(|message| ReplyKey { message, first_run }),
+            );
         }
         let (input, input_seq, point) = next;
         let end_seq = turn.ended.map(|position| position.seq);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::conversation::{ClientHistoryToolCall, ClientMessageContent, trim_for_comparison};
 use super::transcript::{
-    ExchangeInput, ExchangeTranscript, RecordedClientToolCall, StoredMessageRefs, parse_client_call_id,
+    ClientMessageOrToolResults, ExchangeTranscript, RecordedClientToolCall, StoredMessageRefs, parse_client_call_id,
 };
 use crate::extract::CallerSessionRef;
 use crate::problem::HttpProblem;
@@ -16,13 +16,13 @@ use crate::problem::HttpProblem;
 /// The texts cannot be read.
 pub(crate) async fn input_matches(
     session_ref: &CallerSessionRef,
-    stored: &ExchangeInput,
+    stored: &ClientMessageOrToolResults,
     content: &ClientMessageContent,
 ) -> Result<bool, HttpProblem> {
     let results = match stored {
-        ExchangeInput::Message(_) if !content.tool_results.is_empty() => return Ok(false),
-        ExchangeInput::Message(stored) => return content_matches(session_ref, stored, content).await,
-        ExchangeInput::ToolResults(results) => results,
+        ClientMessageOrToolResults::Message(_) if !content.tool_results.is_empty() => return Ok(false),
+        ClientMessageOrToolResults::Message(stored) => return content_matches(session_ref, stored, content).await,
+        ClientMessageOrToolResults::ToolResults(results) => results,
     };
     if !content.text.is_empty() || results.len() != content.tool_results.len() {
         return Ok(false);

@@ -20,7 +20,7 @@ use super::{CrossServerSharedState, read_whole_record, update_record};
 use crate::keys::{KEYS_RECORD, StoredApiKey};
 use crate::limits::{CHANGES_SESSIONS_MAX, KEYS_MAX, WEBHOOKS_MAX};
 use crate::usage::{FileKeyUsageStore, copy_usage};
-use crate::webhooks::{SavedDeliveryQueue, WEBHOOKS_RECORD, Webhook, WebhookDeliveryQueue, queue_record_name};
+use crate::webhooks::{VersionedDeliveryQueue, WEBHOOKS_RECORD, Webhook, WebhookDeliveryQueue, queue_record_name};
 
 /// The name of the record that tells what was copied.
 const COPIED_RECORD: &str = "copied-from-files";
@@ -160,7 +160,7 @@ impl SharedStateCopy<'_> {
         let existing = list_session_uids(self.source_sessions).await?;
         // A known webhook has its queue, and a node may have delivered from it.
         for webhook in webhooks.iter_mut().filter(is_new) {
-            let mut queue = SavedDeliveryQueue::load(source, webhook).await?.queue;
+            let mut queue = VersionedDeliveryQueue::load(source, webhook).await?.queue;
             self.apply_all_changes(webhook, &mut queue, &existing).await?;
             queue.changes = cursor;
             self.write_queue(webhook, &queue).await?;
@@ -200,7 +200,7 @@ impl SharedStateCopy<'_> {
         let write =
             SharedRecordWrite { name, bytes, condition: SharedRecordWriteCondition::Always, expires_in_ms: None };
         records.write_record(write).await?;
-        if SavedDeliveryQueue::load(records, webhook).await?.queue == *queue {
+        if VersionedDeliveryQueue::load(records, webhook).await?.queue == *queue {
             return Ok(());
         }
         Err(SharedStateCopyError::ChangedMeanwhile { kind: "queue of the webhook", id: webhook.webhook.clone() })

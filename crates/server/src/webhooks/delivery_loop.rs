@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::delivery_queue::{
-    DeliveryQueueSaveOutcome, SavedDeliveryQueue, SessionWebhookDeliveries, WebhookDeliveryQueue,
+    DeliveryQueueSaveOutcome, SessionWebhookDeliveries, VersionedDeliveryQueue, WebhookDeliveryQueue,
 };
 use super::{DeliveryAttempt, Webhook, WebhookEventKind, delivery_request};
 use crate::app::AppState;
@@ -147,7 +147,7 @@ async fn wait_for_poll_or_shutdown(app: &AppState) {
 async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, webhook: Webhook) {
     let records = app.options.shared.records.clone();
     let mut saved = loop {
-        match SavedDeliveryQueue::load(records.as_ref(), &webhook).await {
+        match VersionedDeliveryQueue::load(records.as_ref(), &webhook).await {
             Ok(saved) => break saved,
             Err(error) => {
                 tracing::warn!(webhook = webhook.webhook, %error, "cannot read which events were delivered");

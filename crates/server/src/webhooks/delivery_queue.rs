@@ -17,7 +17,7 @@ use crate::shared_state::read_whole_record;
 
 /// A queue and the version in which it was saved. If another server has saved it since then, that server delivers now.
 #[derive(Debug)]
-pub(crate) struct SavedDeliveryQueue {
+pub(crate) struct VersionedDeliveryQueue {
     pub queue: WebhookDeliveryQueue,
     version: Option<SharedRecordVersion>,
 }
@@ -87,7 +87,7 @@ impl SessionWebhookDeliveries {
     }
 }
 
-impl SavedDeliveryQueue {
+impl VersionedDeliveryQueue {
     /// Loads the queue of a webhook. A new one starts with the changes after the webhook was created.
     ///
     /// # Errors

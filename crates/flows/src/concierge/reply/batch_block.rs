@@ -16,7 +16,7 @@ pub(super) enum BatchConfirmationPolicy {
 
 /// The fields of a BATCH block.
 #[derive(Debug, Clone)]
-pub(super) struct BatchBlock {
+pub(super) struct ExpertBatchBlock {
     pub(super) kind: String,
     pub(super) purpose: Option<ExpertBatchPurpose>,
     pub(super) handover: HandoverDocument,
@@ -26,7 +26,7 @@ pub(super) struct BatchBlock {
     pub(super) prompt: Option<String>,
 }
 
-impl BatchBlock {
+impl ExpertBatchBlock {
     pub(super) fn from_block(block: &SignalBlock) -> Self {
         let is_own = |name: &str, text: &str| !text.is_empty() && !sample_echo::is_sample_echo(BATCH_BLOCK, name, text);
         let text =

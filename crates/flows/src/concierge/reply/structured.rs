@@ -7,7 +7,7 @@ use segue_core::ids::CallId;
 use serde_json::{Value, json};
 
 use super::ConciergeReplyHandler;
-use super::batch_block::BatchBlock;
+use super::batch_block::ExpertBatchBlock;
 use crate::concierge::consent::ExpertBatchConsentAnswer;
 use crate::concierge::facts::{ConciergeFact, ExpertBatchPurpose};
 use crate::concierge::questions::{self, PlanProgressAnswer, UserNeedToContinuePlan};
@@ -171,7 +171,7 @@ impl ConciergeReplyHandler<'_> {
             UserNeedToContinuePlan::NewPlan => steps.push(self.ask_private_question(ASK_EXECUTION_QUESTION, json!({}))),
             UserNeedToContinuePlan::Help if progress.blocker.is_some() => {
                 let step = plan.current_step().map(|step| step.title.clone());
-                steps.extend(self.handle_help_block(&BatchBlock {
+                steps.extend(self.handle_help_block(&ExpertBatchBlock {
                     kind: String::new(),
                     purpose: Some(ExpertBatchPurpose::StepHelp),
                     handover: HandoverDocument::new(),
@@ -187,8 +187,8 @@ impl ConciergeReplyHandler<'_> {
     }
 }
 
-fn plan_batch_block(handover: HandoverDocument, prompt: Option<String>) -> BatchBlock {
-    BatchBlock {
+fn plan_batch_block(handover: HandoverDocument, prompt: Option<String>) -> ExpertBatchBlock {
+    ExpertBatchBlock {
         kind: String::new(),
         purpose: Some(ExpertBatchPurpose::Plan),
         handover,

@@ -27,7 +27,7 @@ impl ProjectState {
     /// Applies an event.
     pub(in crate::project) fn apply_event(&mut self, definition: &FlowDefinition, recorded: &RecordedEvent) {
         let at = recorded.at;
-        self.apply_claim_event(&recorded.event);
+        self.apply_claim_wait_end(&recorded.event);
         match &recorded.event {
             Event::SessionOpened(_) => self.visit.number = 1,
             Event::UserMessageReceived(received) => {
@@ -74,7 +74,7 @@ impl ProjectState {
             }
             Event::PhaseEntered(entered) => self.apply_phase_entered(definition, entered, at),
             Event::PhaseTransitionRefused(refused) => {
-                self.push_feedback(refused.refusal.to_string());
+                self.push_router_feedback(refused.refusal.to_string());
                 self.refused_decisions += 1;
                 self.decision = None;
                 self.metrics.entry(refused.refusal.from.clone()).or_default().refusals += 1;
@@ -94,7 +94,7 @@ impl ProjectState {
         let phase = proposed.and_then(|name| definition.find_phase(name));
         let tool = self.runs.get(&run).map(|entry| entry.tool.to_string());
         let (Some(phase), Some(tool)) = (phase, tool.filter(|tool| McpToolName::parse(tool).is_some())) else { return };
-        self.push_feedback(format!("the tool `{tool}` proposes the phase `{}`", phase.name));
+        self.push_router_feedback(format!("the tool `{tool}` proposes the phase `{}`", phase.name));
     }
 
     fn apply_agent_call(&mut self, opened: &CallOpened, agent: &AgentName) {
@@ -182,7 +182,7 @@ impl ProjectState {
         self.plan = None;
     }
 
-    pub(super) fn push_feedback(&mut self, line: String) {
+    pub(super) fn push_router_feedback(&mut self, line: String) {
         if !self.feedback.contains(&line) {
             self.feedback.push(line);
         }
@@ -208,7 +208,7 @@ impl ProjectState {
             }
             ProjectFact::DecisionRejected { complaints, .. } => {
                 self.rejected_decisions += 1;
-                complaints.into_iter().for_each(|complaint| self.push_feedback(complaint));
+                complaints.into_iter().for_each(|complaint| self.push_router_feedback(complaint));
             }
             ProjectFact::TurnOpened { turn, decision } => self.apply_turn_opened(turn, decision, at),
             ProjectFact::CompletionAccepted { agent, completion, .. } => {
@@ -242,11 +242,11 @@ impl ProjectState {
                 if !self.router_lessons.contains(&line) && self.router_lessons.len() < ROUTER_LESSONS_MAX {
                     self.router_lessons.push(line.clone());
                 }
-                self.push_feedback(line);
+                self.push_router_feedback(line);
             }
             ProjectFact::LoopNoticed { phase, agents, times } => {
                 let agents: Vec<&str> = agents.iter().map(|agent| agent.as_str()).collect();
-                self.push_feedback(format!(
+                self.push_router_feedback(format!(
                     "`{phase}` with {} was routed {times} times recently; choose something else unless it makes progress",
                     agents.join(", ")
                 ));

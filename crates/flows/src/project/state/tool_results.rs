@@ -15,7 +15,7 @@ use super::{
 };
 use crate::limits::{CHECKPOINTS_LISTED_MAX, PROJECT_FILES_LISTED_MAX, READ_FILES_MAX};
 use crate::mcp_tools::LIST_MCP_TOOLS;
-use crate::project::parallel_writers::IncompleteMerge;
+use crate::project::parallel_writers::UnmergedAgentChanges;
 use crate::workspace_tools::{
     ChecksResult, CreateCheckpointResult, FileChange, FileChangesResult, MergeWorkspaceCopyResult, ReadFileResult,
     RestoreCheckpointResult, RunCommandResult, WorkspaceStatus, WorkspaceTool,
@@ -79,8 +79,8 @@ impl ProjectState {
             self.mcp.apply_listing(outcome, value);
         }
         let Some(tool) = WorkspaceTool::from_name(entry.tool.as_str()) else { return };
-        if let Some(incomplete) = self.writer_copies.apply_run_ended(run, (tool, outcome), value) {
-            self.apply_incomplete_merge(incomplete);
+        if let Some(unmerged) = self.writer_copies.apply_run_ended(run, (tool, outcome), value) {
+            self.apply_unmerged_changes(unmerged);
         }
         // The tool may have had its effect.
         if outcome == ToolRunOutcome::Unknown && tool.may_change_files() {
@@ -158,10 +158,10 @@ impl ProjectState {
     }
 
     /// Everyone is told what was not merged, and the work does not count as completed.
-    fn apply_incomplete_merge(&mut self, incomplete: IncompleteMerge) {
-        let IncompleteMerge { agent, summary, details } = incomplete;
+    fn apply_unmerged_changes(&mut self, unmerged: UnmergedAgentChanges) {
+        let UnmergedAgentChanges { agent, summary, details } = unmerged;
         self.visit.completed = false;
-        self.push_feedback(format!("the changes of `{agent}` were not merged completely: {summary}"));
+        self.push_router_feedback(format!("the changes of `{agent}` were not merged completely: {summary}"));
         let text = LogText::Inline(format!("The changes of `{agent}` were not merged completely: {details}"));
         self.log.push(LogSpeaker::Workspace, text);
     }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{ModelName, SessionId, UnixMillis};
 use segue_domains::SqliteRecordsTool;
-use segue_engine::clock::{Clock, SystemClock, TokioClock};
+use segue_engine::clock::{Clock, PausableTokioClock, SystemClock};
 use segue_engine::{Engine, EngineConfig, ModelAssignment, SessionResumePolicy};
 use segue_eval::conversation::EvalConversation;
 use segue_eval::record::ConversationRecord;
@@ -114,7 +114,7 @@ impl<'e> EvalEngineFactory<'e> {
             models: self.models.models.clone(),
             model_assignment: ModelAssignment::new(self.models.models.clone(), self.model.clone()),
             model_limits: setup::engine_model_limits(self.config),
-            clock: Arc::new(TokioClock::starting_at(UnixMillis(EVALUATION_TIME_MS))),
+            clock: Arc::new(PausableTokioClock::starting_at(UnixMillis(EVALUATION_TIME_MS))),
             recovery: SessionResumePolicy::OnUse,
             ..EngineConfig::new(
                 store,

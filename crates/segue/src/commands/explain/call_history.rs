@@ -9,7 +9,7 @@ use segue_core::event::{CallAnswered, CallOpened, Event};
 use segue_core::ids::{CallId, RoleName, Seq, SessionId, ThreadId, UnixMillis};
 use segue_engine::Engine;
 
-use super::tool_results::JournalToolResults;
+use super::tool_results::ToolOutcomesByCall;
 use crate::journal_pager::JournalPager;
 use crate::name_lookup;
 use crate::print::number_format::format_timestamps_in_line;
@@ -51,7 +51,7 @@ pub(crate) async fn load_call_history(
     let mut latest: BTreeMap<RoleName, CallId> = BTreeMap::new();
     let mut openings: BTreeMap<ThreadId, (CallId, Vec<FragmentReceipt>)> = BTreeMap::new();
     let mut folded: BTreeMap<ThreadId, u32> = BTreeMap::new();
-    let mut results = JournalToolResults::default();
+    let mut results = ToolOutcomesByCall::default();
     let mut journal = JournalPager::from_start(engine, session);
     loop {
         let events = journal.next_page().await?;

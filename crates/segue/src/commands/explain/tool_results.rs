@@ -7,12 +7,12 @@ use segue_core::ids::{CallId, ToolName, ToolRunId};
 
 /// The tool runs of a journal up to some event.
 #[derive(Debug, Default)]
-pub(crate) struct JournalToolResults {
+pub(crate) struct ToolOutcomesByCall {
     open_runs: BTreeMap<ToolRunId, (CallId, ToolName)>,
     results_by_call: BTreeMap<CallId, Vec<String>>,
 }
 
-impl JournalToolResults {
+impl ToolOutcomesByCall {
     /// Records the opening or the end of a tool run; ignores other events.
     pub(crate) fn apply_event(&mut self, event: &Event) {
         match event {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn each_result_has_its_outcome_and_whether_the_model_sees_an_error() {
-        let mut results = JournalToolResults::default();
+        let mut results = ToolOutcomesByCall::default();
         for (run, tool) in [(1, "look"), (2, "hear"), (3, "feel")] {
             let requested_by = Some((CallId(7), format!("w{run}")));
             let (turn, agent, phase, arguments) = (None, None, None, Value::Null);
