@@ -111,7 +111,7 @@ async fn print_events(engine: &Engine, session: &SessionId, length: ShownTextLen
             let line = if length == ShownTextLength::Full {
                 print::text::sanitize_for_terminal(&line)
             } else {
-                to_single_line(&line)
+                to_single_line(&number_format::format_timestamps_in_line(&line))
             };
             let prefix = screen.paint.dim(format!("{:>5} {}", event.seq, number_format::format_time_of_day(event.at)));
             page.push_str(&format!("{prefix} {line}\n"));

@@ -62,6 +62,8 @@ fn a_killed_turn_resumes() {
     ] {
         assert!(events.contains(wanted), "{wanted} is missing:\n{events}");
     }
+    let retry = events.lines().find_map(|line| line.split_once("; retry at ")).map(|(_, at)| at);
+    assert!(retry.is_some_and(|at| at.len() == "12:34:56".len()), "a time of day: {retry:?}");
     let shown = place.ok(&["show", "a"]);
     assert!(shown.contains("3 calls · 1 with unknown outcome, possibly billed"), "{shown}");
     assert!(!shown.contains("is pending"), "{shown}");
