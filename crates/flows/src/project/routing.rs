@@ -81,13 +81,18 @@ pub(super) fn route_options(context: &ProjectFlowContext<'_>) -> Vec<NextPhaseOp
     Some(stay).filter(|_| may_stay).into_iter().chain(next).collect()
 }
 
-/// Returns what the router can choose from: all options, or, if an exclusive edge can be taken, only its targets and the
-/// current phase.
+/// Returns what the router can choose from. Without a new message of the user, this is less than what is possible: if an
+/// exclusive edge can be taken, only its targets and the current phase; and no work that was just done to no effect.
 pub(super) fn offered_options(context: &ProjectFlowContext<'_>) -> Vec<NextPhaseOption> {
     let options = route_options(context);
     if context.has_unrouted_message() {
         return options;
     }
+    without_pointless_work(context, follow_exclusive_edges(context, options))
+}
+
+/// Keeps only the targets of exclusive edges and the current phase, if such an edge can be taken.
+fn follow_exclusive_edges(context: &ProjectFlowContext<'_>, options: Vec<NextPhaseOption>) -> Vec<NextPhaseOption> {
     let phase = &context.phase().name;
     let is_target = |option: &NextPhaseOption| {
         let mut edges = context.definition.edges.iter().filter(|edge| edge.exclusive && edge.from == *phase);
@@ -97,6 +102,21 @@ pub(super) fn offered_options(context: &ProjectFlowContext<'_>) -> Vec<NextPhase
         return options;
     }
     options.into_iter().filter(|option| is_target(option) || option.phase.as_str() == phase).collect()
+}
+
+/// Leaves out agents that completed their work on the current content without a change, if its checks passed: they have nothing
+/// left to do. Returns all options if none would remain.
+fn without_pointless_work(context: &ProjectFlowContext<'_>, options: Vec<NextPhaseOption>) -> Vec<NextPhaseOption> {
+    if !context.state().current_verdict().is_some_and(|verdict| verdict.passed) {
+        return options;
+    }
+    let mut remaining = options.clone();
+    for option in remaining.iter_mut().filter(|option| !option.all_agents) {
+        let idle = context.state().agents_idle_on_current_content(&option.phase);
+        option.agents.retain(|agent| !idle.contains(agent));
+    }
+    remaining.retain(|option| option.all_agents || !option.agents.is_empty());
+    if remaining.is_empty() { options } else { remaining }
 }
 
 /// Returns whether a phase could be entered if it had not been entered too often, and no other way leads on.

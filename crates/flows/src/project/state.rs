@@ -140,6 +140,8 @@ pub(super) struct RoutingTurn {
     /// A digest of the content, the verdict and the plan when the turn was closed. Equal digests mean that nothing was
     /// achieved.
     pub(super) progress: BodyId,
+    /// The digest of the content, if the turn has changed neither the content nor the plan.
+    pub(super) idle_content: Option<String>,
 }
 
 impl RoutingTurn {
@@ -357,6 +359,20 @@ impl ProjectState {
     /// Returns the verdict if it is about the current content.
     pub(super) fn current_verdict(&self) -> Option<&WorkspaceCheckVerdict> {
         self.verdict.as_ref().filter(|verdict| self.content.digest() == Some(verdict.digest.as_str()))
+    }
+
+    /// Returns the agents that completed their work in a phase after the user's last message, saw the content as it is now,
+    /// and changed nothing.
+    pub(super) fn agents_idle_on_current_content(&self, phase: &PhaseName) -> BTreeSet<&AgentName> {
+        let turns = self.turns.iter().filter(|turn| {
+            turn.is_closed
+                && turn.id >= self.first_turn_since_message
+                && turn.decision.phase == *phase
+                && turn.idle_content.is_some()
+                && turn.idle_content.as_deref() == self.content.digest()
+        });
+        let ends = turns.flat_map(|turn| &turn.completions);
+        ends.filter(|(_, end)| end.how == AgentTurnEndKind::Completed).map(|(agent, _)| agent).collect()
     }
 
     /// Returns how often the routing of the newest turn occurred among the last turns since the user's message, and

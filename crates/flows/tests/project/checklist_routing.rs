@@ -320,7 +320,7 @@ fn schema_lists_exactly_the_legal_phases_and_agents() {
     project.route("verification", &["executor"]).complete("executor-verification", "it works");
     let (phases, agents) = project.offered_routes();
     assert_eq!(phases, ["verification", "chat", "execute", "chores"]);
-    assert_eq!(agents, ["executor", "project-manager"]);
+    assert_eq!(agents, ["project-manager", "executor"]);
 }
 
 /// A model that must write the agents first chooses the phase to fit them, and explains it afterwards.
@@ -370,4 +370,32 @@ fn message_of_the_user_comes_before_an_exclusive_edge() {
     project.session.fail_call("router", segue_core::prompt::FailureKind::Refused);
     project.say("first tell me what you did");
     assert!(project.offered_routes().0.contains(&"chat".to_owned()), "{:?}", project.offered_routes());
+}
+
+/// A small model has verified and correct work verified again and again, until the loop rule stops it.
+#[test]
+fn agent_that_found_nothing_to_do_on_verified_content_is_not_offered_again() {
+    let mut project = Project::in_phase("execute");
+    project.write("executor").complete("executor", "done");
+    project.route("verification", &["executor"]).complete("executor-verification", "it works");
+    let (phases, agents) = project.offered_routes();
+    assert_eq!(phases, ["verification", "chat", "execute", "chores"]);
+    assert_eq!(agents, ["project-manager", "executor"], "another agent can verify, and there may be more to build");
+    project.route("execute", &["executor"]).complete("executor", "nothing is missing");
+    project.complete("executor", "really nothing");
+    // The executor has verified this content already, so only the other agent can, and nobody has to be asked.
+    assert_eq!(project.roles(), ["project-manager-verification"]);
+    project.complete("project-manager-verification", "I agree");
+    assert_eq!(project.offered_routes().0, ["chat", "chores"]);
+}
+
+#[test]
+fn agent_is_offered_again_if_the_checks_failed() {
+    let mut project = Project::in_phase("execute");
+    project.passes = false;
+    project.write("executor").complete("executor", "done");
+    project.route("verification", &["executor"]).complete("executor-verification", "red");
+    project.route("execute", &["executor"]).complete("executor", "I do not know why");
+    project.complete("executor", "really not");
+    assert!(project.offered_routes().1.contains(&"executor".to_owned()), "{:?}", project.offered_routes());
 }

@@ -327,6 +327,7 @@ impl ProjectState {
             completions: Default::default(),
             is_closed,
             progress,
+            idle_content: self.content.digest().map(str::to_owned),
         });
         while self.turns.len() > ROUTING_TURNS_IN_FULL {
             if let Some(old) = self.turns.pop_front() {
@@ -369,6 +370,9 @@ impl ProjectState {
             self.visit.exit_checks = WorkspaceCheckProgress::Pending;
             let progress = self.progress_digest();
             if let Some(closed) = self.turns.back_mut() {
+                if closed.progress != progress {
+                    closed.idle_content = None;
+                }
                 closed.progress = progress;
             }
         }
