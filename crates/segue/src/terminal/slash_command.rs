@@ -104,7 +104,8 @@ pub(crate) fn parse_input(
     }
 }
 
-/// Parses a command of the flow. If it has one argument, that argument needs no name.
+/// Parses a command of the flow. If it has one argument, that argument needs no name. A value may contain spaces: it ends at
+/// the next `name=`.
 fn parse_flow_slash_command(line: &str, flow_commands: &BTreeMap<String, FlowCommandSpec>) -> Option<SlashCommand> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let is_general = SLASH_COMMANDS.iter().any(|(known, ..)| *known == name)
@@ -114,10 +115,28 @@ fn parse_flow_slash_command(line: &str, flow_commands: &BTreeMap<String, FlowCom
     let only_argument = names.next().filter(|_| names.next().is_none());
     let arguments = match (only_argument, rest.trim()) {
         (_, "") => Vec::new(),
-        (Some(argument), value) if !value.contains('=') => vec![format!("{argument}={value}")],
-        (_, words) => words.split_whitespace().map(str::to_owned).collect(),
+        (Some(argument), value) if !value.starts_with(&format!("{argument}=")) => vec![format!("{argument}={value}")],
+        (Some(_), named) => vec![named.to_owned()],
+        (None, words) => split_named_values(words),
     };
     Some(SlashCommand::RunFlowCommand { command: name.to_owned(), arguments })
+}
+
+/// Splits arguments of the form `name=value` where the next name begins. A first word without a name stays alone.
+fn split_named_values(words: &str) -> Vec<String> {
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let begins_argument = |word: &str| word.split_once('=').is_some_and(|(name, _)| is_name(name));
+    let mut arguments: Vec<String> = Vec::new();
+    for word in words.split_whitespace() {
+        match arguments.last_mut().filter(|last| !begins_argument(word) && begins_argument(last)) {
+            Some(last) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            None => arguments.push(word.to_owned()),
+        }
+    }
+    arguments
 }
 
 fn parse_slash_command(line: &str) -> Result<SlashCommand, String> {
@@ -160,7 +179,7 @@ fn parse_slash_command(line: &str) -> Result<SlashCommand, String> {
         }
         ("run", [command, arguments @ ..]) => SlashCommand::RunFlowCommand {
             command: (*command).to_owned(),
-            arguments: arguments.iter().map(ToString::to_string).collect(),
+            arguments: split_named_values(&arguments.join(" ")),
         },
         ("rename", [_, ..]) => SlashCommand::Rename(rest.to_owned()),
         ("cost", []) => SlashCommand::Cost,
@@ -263,7 +282,12 @@ mod tests {
         assert_eq!(command("/yes"), run("yes", &[]));
         assert_eq!(command("/done View flats"), run("done", &["step=View flats"]));
         assert_eq!(command("/done step=2"), run("done", &["step=2"]));
+        assert_eq!(command("/done step=View flats"), run("done", &["step=View flats"]));
+        assert_eq!(command("/done LC_ALL=C sort"), run("done", &["step=LC_ALL=C sort"]));
         assert_eq!(command("/move from=a to=b"), run("move", &["from=a", "to=b"]));
+        assert_eq!(command("/move from=the old house to=a | b"), run("move", &["from=the old house", "to=a | b"]));
+        assert_eq!(command("/move home"), run("move", &["home"]));
+        assert_eq!(command("/run move from=the old house tp=b"), run("move", &["from=the old house", "tp=b"]));
         assert_eq!(command("/quit"), SlashCommand::Quit);
         assert!(refused("/no").contains("there is no command /no"));
     }
