@@ -73,7 +73,7 @@ pub(crate) const COMPACTIONS_PER_CALL_MAX: u32 = 3;
 pub(crate) const SUMMARY_SPACE_PERCENT_MIN: u32 = 25;
 /// The maximum size of other messages in a summarizing call that contains a message in part, in percent of its input.
 pub(crate) const SUMMARIZER_CONTEXT_PERCENT_MAX: u32 = 50;
-/// The share of the window that is filled after a compaction, in percent.
+/// The share of the free space in the window that a thread may fill after a compaction, in percent.
 pub(crate) const COMPACTED_FILL_PERCENT: u32 = 50;
 /// Tokens that are left free in the window, because token counts are estimates.
 pub(crate) const WINDOW_RESERVE_TOKENS: u32 = 256;

@@ -140,7 +140,8 @@ pub enum ActionMode {
     /// With a small schema, one action after the other, and whole files instead of edits. For models that are weak with tool
     /// calls.
     Structured,
-    /// Like `native` if the catalog says that the model supports tool calls, otherwise like `structured`.
+    /// Like `native` if the catalog says that the model supports tool calls, otherwise like `structured`. In a phase in which
+    /// agents answer the user, an agent whose model does not support tool calls answers at once, without tools.
     #[default]
     Auto,
 }
@@ -273,7 +274,7 @@ pub enum PhaseMemory {
 pub enum CheckMoment {
     #[default]
     Never,
-    /// Before the agents of the phase start. They are shown the results.
+    /// Before the agents of the phase start, and again when files have changed since. The agents are shown the results.
     Before,
     /// After the agents of the phase have completed. If a check fails, the content is restored to what it was when the phase
     /// was entered.
@@ -388,11 +389,11 @@ mod schema_types {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FlowCondition {
-    /// In this visit, an agent completed its work itself.
+    /// In this visit, all agents of the last routing turn completed their work themselves.
     Completed,
     /// A plan with steps exists and is approved.
     PlanApproved,
-    /// The user asked for it: the router quotes the user's words, or the user ran a command.
+    /// The user asked for it: the router quotes the user's words, or the user proposed the phase.
     UserAsked,
     /// The checks pass on the current content of the workspace. If no check is known, the user has confirmed this content.
     ChecksPass,

@@ -91,7 +91,8 @@ pub(crate) enum PromptPrefixView {
         previous_call: String,
         /// The tokens at the start that are equal.
         kept_tokens: u32,
-        /// The first fragment that differs.
+        /// The name of the first fragment that differs, or `compaction`, `tools` (the role's tools changed) or `thread`
+        /// (another thread replaced the previous one).
         cause: String,
     },
 }

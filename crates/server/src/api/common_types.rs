@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 pub(crate) enum MidTurnPolicyView {
     /// The message waits for a turn of its own.
     Queue,
-    /// The message waits; all waiting messages share the next turn.
+    /// The message waits; it shares a turn with the messages next to it in the queue that have this policy, too.
     Coalesce,
     /// The message is rejected.
     Reject,

@@ -84,7 +84,7 @@ pub(crate) struct ShownFragmentView {
     /// For `carried`, the number of messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<u32>,
-    /// For `carried`, the number of older messages that were replaced by a summary.
+    /// For `carried`, the number of older messages that were replaced by a summary or by a notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages_folded: Option<u32>,
 }

@@ -123,7 +123,7 @@ pub(crate) enum OpenCallStatusView {
         /// The time of the next attempt.
         until: u64,
     },
-    /// An operator must decide whether to retry.
+    /// A caller who may use the session must decide whether to retry.
     AwaitingOperator,
 }
 

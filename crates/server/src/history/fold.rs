@@ -154,7 +154,7 @@ impl SessionHistory {
                     *call,
                     FailedAttemptHistoryEntry { position, attempt: None, summary: summary(), next: Some(*next) },
                 );
-                self.mark_failed_if_given_up(*call, *next, position, "an operator marked it as failed".to_owned());
+                self.mark_failed_if_given_up(*call, *next, position, "a person marked it as failed".to_owned());
             }
             Event::CallCancelled { call, reason, in_flight } => {
                 if let Some(entry) = self.calls.get_mut(call) {

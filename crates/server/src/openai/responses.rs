@@ -35,7 +35,8 @@ pub(crate) struct CreateResponseRequest {
     /// A text, or a list of messages.
     #[schema(value_type = Value)]
     pub input: Value,
-    /// Instructions that are sent with the first message of a session.
+    /// Instructions for the session: the value of the flow's setting `instruction`; in a flow without it, the start of the
+    /// first message.
     #[serde(default)]
     pub instructions: Option<String>,
     /// The response to continue.
