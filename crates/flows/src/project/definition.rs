@@ -309,10 +309,11 @@ pub struct EdgeDefinition {
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "schema_types::ConditionsSchema"))]
     pub when: OneOrManyNames,
-    /// Whether the router can choose no other phase while the conditions hold. A message that the user has just sent is an
-    /// exception.
+    /// The phases that the router is not offered while this edge can be taken: one, or a list. After a new message of the
+    /// user, it is offered them nevertheless.
     #[serde(default)]
-    pub exclusive: bool,
+    #[cfg_attr(test, schemars(with = "schema_types::NamesSchema"))]
+    pub instead_of: OneOrManyNames,
 }
 
 impl EdgeDefinition {

@@ -9,7 +9,7 @@ use segue_core::ids::{AgentName, PhaseName};
 use segue_core::phase::{PhaseProposal, TransitionNote, TransitionProposer};
 use serde_json::{Value, json};
 
-use super::definition::{CompletionMode, PhaseDefinition, PhaseKindDefinition};
+use super::definition::{CompletionMode, EdgeDefinition, PhaseDefinition, PhaseKindDefinition};
 use super::facts::{AskUserReason, NextPhaseAndAgents, ProjectFact, RoutedBy};
 use super::project_context::ProjectFlowContext;
 use super::spec::{ASK_ROUTE, is_talk_phase, phases_key};
@@ -81,27 +81,29 @@ pub(super) fn route_options(context: &ProjectFlowContext<'_>) -> Vec<NextPhaseOp
     Some(stay).filter(|_| may_stay).into_iter().chain(next).collect()
 }
 
-/// Returns what the router can choose from. Without a new message of the user, this is less than what is possible: if an
-/// exclusive edge can be taken, only its targets and the current phase; and no work that was just done to no effect.
+/// Returns what the router can choose from. Without a new message of the user, this is less than what is possible: no phase
+/// that another one replaces, and no work that was just done to no effect.
 pub(super) fn offered_options(context: &ProjectFlowContext<'_>) -> Vec<NextPhaseOption> {
     let options = route_options(context);
     if context.has_unrouted_message() {
         return options;
     }
-    without_pointless_work(context, follow_exclusive_edges(context, options))
+    without_pointless_work(context, without_replaced_phases(context, options))
 }
 
-/// Keeps only the targets of exclusive edges and the current phase, if such an edge can be taken.
-fn follow_exclusive_edges(context: &ProjectFlowContext<'_>, options: Vec<NextPhaseOption>) -> Vec<NextPhaseOption> {
+/// Leaves out the phases that an edge replaces, if the edge can be taken.
+fn without_replaced_phases(
+    context: &ProjectFlowContext<'_>,
+    mut options: Vec<NextPhaseOption>,
+) -> Vec<NextPhaseOption> {
     let phase = &context.phase().name;
-    let is_target = |option: &NextPhaseOption| {
-        let mut edges = context.definition.edges.iter().filter(|edge| edge.exclusive && edge.from == *phase);
-        edges.any(|edge| edge.to.names().iter().any(|to| to == option.phase.as_str()))
+    let edges = context.definition.edges.iter().filter(|edge| edge.from == *phase);
+    let can_be_taken = |edge: &&EdgeDefinition| {
+        options.iter().any(|option| edge.to.names().iter().any(|to| to == option.phase.as_str()))
     };
-    if !options.iter().any(is_target) {
-        return options;
-    }
-    options.into_iter().filter(|option| is_target(option) || option.phase.as_str() == phase).collect()
+    let replaced: Vec<&String> = edges.filter(can_be_taken).flat_map(|edge| edge.instead_of.names()).collect();
+    options.retain(|option| !replaced.iter().any(|name| *name == option.phase.as_str()));
+    options
 }
 
 /// Leaves out agents that completed their work on the current content without a change, if its checks passed: they have nothing

@@ -91,9 +91,13 @@ fn phase_without_exit_and_gate_without_exit_are_errors() {
 }
 
 #[test]
-fn exclusive_edge_without_a_condition_is_an_error() {
-    let errors = errors(&SMALL.replace("to = \"done\"\n", "to = \"done\"\nexclusive = true\n"));
-    assert!(errors[0].contains("`exclusive` needs a condition in `when`"), "{errors:#?}");
+fn edge_can_replace_only_another_next_phase_and_only_under_a_condition() {
+    let with_edge = |edge: &str| errors(&SMALL.replace("to = \"done\"\n", &format!("to = \"done\"\n{edge}\n")));
+    let errors = with_edge("instead_of = [\"talk\", \"done\", \"nowhere\"]");
+    assert!(errors[0].contains("21:14: `instead_of` needs a condition in `when`"), "{errors:#?}");
+    assert!(errors[1].contains("`talk` must be a phase to which another edge from `talk` leads"), "{errors:#?}");
+    assert!(errors[2].contains("`done` must be a phase to which another edge from `talk` leads"), "{errors:#?}");
+    assert!(errors[3].contains("`nowhere` must be a phase"), "{errors:#?}");
 }
 
 #[test]

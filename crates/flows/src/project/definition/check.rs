@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CheckMoment, CompletionMode, FlowCondition, FlowDefinition, PhaseKindDefinition};
+use super::{CheckMoment, CompletionMode, EdgeDefinition, FlowCondition, FlowDefinition, PhaseKindDefinition};
 use crate::limits::{
     AGENT_TOOL_ROUNDS_MAX, DEFINITION_AGENTS_MAX, DEFINITION_CHECKS_MAX, DEFINITION_MCP_TOOLS_MAX,
     DEFINITION_NAME_CHARS_MAX, DEFINITION_PHASES_MAX, DEFINITION_TEXT_CHARS_MAX, MCP_TOOL_NAME_CHARS_MAX,
@@ -306,16 +306,32 @@ impl<'d> FlowDefinitionChecker<'d> {
                     self.add_problem(path!["edges", index, "when", position], message);
                 }
             }
-            if edge.exclusive && edge.when.names().is_empty() {
-                let message =
-                    "`exclusive` needs a condition in `when`, or else the router could never choose another phase";
-                self.add_problem(path!["edges", index, "exclusive"], message);
-            }
+            self.check_replaced_phases(index, edge);
             if edge.conditions().any(|condition| condition == FlowCondition::PlanApproved)
                 && !self.definition.phases.iter().any(|phase| phase.plan)
             {
                 let message = "no phase makes a plan, so `plan_approved` never holds; set `plan = true` in a phase";
                 self.add_problem(path!["edges", index, "when"], message);
+            }
+        }
+    }
+
+    /// Checks the phases that the router is not offered while an edge can be taken.
+    fn check_replaced_phases(&mut self, index: usize, edge: &EdgeDefinition) {
+        if edge.instead_of.names().is_empty() {
+            return;
+        }
+        if edge.when.names().is_empty() {
+            let message =
+                "`instead_of` needs a condition in `when`, or else the router could never choose these phases";
+            self.add_problem(path!["edges", index, "instead_of"], message);
+        }
+        let leads_to = |edge: &EdgeDefinition, phase: &String| edge.to.names().contains(phase);
+        for (position, replaced) in edge.instead_of.names().iter().enumerate() {
+            let mut others = self.definition.edges.iter().filter(|other| other.from == edge.from);
+            if leads_to(edge, replaced) || !others.any(|other| leads_to(other, replaced)) {
+                let message = format!("`{replaced}` must be a phase to which another edge from `{}` leads", edge.from);
+                self.add_problem(path!["edges", index, "instead_of", position], message);
             }
         }
     }
