@@ -186,7 +186,12 @@ fn render_options(context: &ProjectFlowContext<'_>) -> RenderedFragment {
             "ends": phase.is_some_and(|phase| phase.kind != super::definition::PhaseKindDefinition::Work),
         })
     };
-    let arguments = json!({"phase": current, "options": options.iter().map(data).collect::<Vec<_>>()});
+    let arguments = json!({
+        "phase": current,
+        "options": options.iter().map(data).collect::<Vec<_>>(),
+        // Small models follow a rule best if they have just read it.
+        "reminder": context.definition.router.instruction.trim().lines().next(),
+    });
     render_from_state(prompt!("options"), &arguments, "the possible phases and agents")
 }
 
