@@ -74,6 +74,7 @@ pub fn parse_diff(text: &str) -> ParsedDiff {
     ParsedDiff { files }
 }
 
+/// The numbers of the next lines of a hunk, and how many lines it still has.
 #[derive(Debug, Clone, Copy)]
 struct HunkPosition {
     old_line: u32,

@@ -76,7 +76,7 @@ struct CopiedIds {
     webhooks: BTreeSet<String>,
 }
 
-/// A list of things with ids that a record contains.
+/// An item with an id, of which a record of the shared state contains a list, and which is copied to another database.
 trait CopiedItem: Clone + PartialEq + Send + Sync + Serialize + DeserializeOwned {
     const KIND: &'static str;
     const RECORD: &'static str;

@@ -30,7 +30,7 @@ pub(crate) enum DeliveryQueueSaveOutcome {
     TakenOver,
 }
 
-/// The deliveries of one webhook.
+/// What one webhook must still deliver: how far it has read the session list, and the progress of each session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WebhookDeliveryQueue {
     /// Up to where the changes of the session list were read.
