@@ -7,61 +7,18 @@
 pub(crate) mod compact;
 mod describe;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::body::{BodyId, ImageRef, TextRef};
-use crate::ids::{AskName, CallId, FragmentName, HandoverId, MessageId, ThreadId, ToolRunId};
+use crate::ids::{CallId, FragmentName, HandoverId, MessageId, ThreadId, ToolRunId};
 use crate::scope::{ThreadKey, ThreadOpenReason, ThreadReuseConditions};
 
 /// Counts tokens. The caller provides it, because counting needs a vocabulary.
 pub trait TokenCounter {
     /// Returns the number of tokens in `text`.
     fn count_tokens(&self, text: &str) -> u32;
-}
-
-/// The fragments from which a role's prompts are built.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RolePromptSpec {
-    /// Sent once as the system message, when the thread opens.
-    pub opening: Vec<FragmentSpec>,
-    /// Sent as the user message with each call, by the name of the ask.
-    pub asks: BTreeMap<AskName, Vec<FragmentSpec>>,
-}
-
-impl RolePromptSpec {
-    /// Returns what is wrong with the recipe. A stable fragment after a changing one would break the cached prefix at
-    /// every call.
-    #[must_use]
-    pub(crate) fn validation_errors(&self) -> Vec<String> {
-        let mut errors = Vec::new();
-        let mut changing: Option<&FragmentSpec> = None;
-        for spec in &self.opening {
-            match (spec.stability, changing) {
-                (FragmentStability::Changing, _) => changing = Some(spec),
-                (FragmentStability::Stable, Some(before)) => errors.push(format!(
-                    "stable fragment `{}` comes after changing fragment `{}`; put stable fragments first",
-                    spec.name, before.name
-                )),
-                (FragmentStability::Stable, None) => {}
-            }
-        }
-        if self.asks.is_empty() {
-            errors.push("the recipe has no ask, so the role can never be called".to_owned());
-        }
-        if self.opening.iter().any(|spec| spec.retention == FragmentRetention::CallOnly) {
-            errors.push("an opening fragment stays in the thread, so it cannot be for its call only".to_owned());
-        }
-        errors
-    }
-
-    /// Returns whether an ask has fragments that do not stay in the thread.
-    #[must_use]
-    pub(crate) fn has_call_only_fragments(&self) -> bool {
-        self.asks.values().flatten().any(|spec| spec.retention == FragmentRetention::CallOnly)
-    }
 }
 
 /// A fragment of a recipe.
@@ -104,17 +61,10 @@ impl FragmentSpec {
         self
     }
 
-    /// Returns the fragment marked as kept by compaction.
+    /// Returns the fragment with another retention. By default compaction may fold it.
     #[must_use]
-    pub fn pin(mut self) -> Self {
-        self.retention = FragmentRetention::Pinned;
-        self
-    }
-
-    /// Returns the fragment marked as sent with its call only: it does not stay in the thread.
-    #[must_use]
-    pub fn for_its_call_only(mut self) -> Self {
-        self.retention = FragmentRetention::CallOnly;
+    pub fn with_retention(mut self, retention: FragmentRetention) -> Self {
+        self.retention = retention;
         self
     }
 }
@@ -291,13 +241,13 @@ pub struct PromptReceipt {
 impl PromptReceipt {
     /// Returns the size of the prompt as the vendor would count it, as far as known.
     #[must_use]
-    pub fn vendor_tokens(&self) -> u32 {
+    pub(crate) fn vendor_tokens(&self) -> u32 {
         self.vendor_tokens_estimate.unwrap_or(self.tokens)
     }
 
     /// Returns the texts in this call that others than the flow's author wrote. Those of earlier calls in the thread are
     /// not included; see [`Session::foreign_texts`](crate::session::Session::foreign_texts).
-    pub fn foreign_texts(&self) -> impl Iterator<Item = TextRef> {
+    pub(crate) fn foreign_texts(&self) -> impl Iterator<Item = TextRef> {
         let fragments = self.opening.iter().chain(&self.ask);
         fragments.filter(|fragment| fragment.layer.has_foreign_texts()).filter_map(|fragment| fragment.text)
     }
@@ -632,17 +582,5 @@ mod tests {
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Omitted);
         let spec = FragmentSpec::stable("x", ContextKind::Task).with_budget(6, FragmentOverflowPolicy::LeaveOut);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Whole);
-    }
-
-    #[test]
-    fn stable_fragment_after_a_changing_one_is_an_error() {
-        let recipe = RolePromptSpec {
-            opening: vec![
-                FragmentSpec::changing("date", ContextKind::Task),
-                FragmentSpec::stable("role", ContextKind::Instruction),
-            ],
-            asks: BTreeMap::new(),
-        };
-        assert_eq!(recipe.validation_errors().len(), 2);
     }
 }

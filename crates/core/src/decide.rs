@@ -20,26 +20,28 @@ mod tool_runs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::ToolApprovalRules;
 use crate::body::{BodyId, TextToStore};
 use crate::context::TokenCounter;
-use crate::event::{MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened, UnknownToolRunResolution};
-use crate::flow::{BodyTextLookup, DynFlow};
+use crate::event::{
+    ChildSpawned, ClientToolResult, MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened, TurnOptions,
+    UnknownToolRunResolution,
+};
+use crate::flow::approval::ToolApprovalRules;
+use crate::flow::{BodyTextLookup, DynFlow, SpawnChildRequest};
 use crate::ids::{
-    AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, SessionId, ToolRunId,
-    TurnId, UnixMillis,
+    AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, SessionId,
+    SubmissionId, ToolRunId, TurnId, UnixMillis,
 };
 use crate::prompt::{CallFailure, ModelReply, PromptImage};
 use crate::session::SessionState;
 use crate::signal::SignalForm;
-use crate::submission::{ChildToSpawn, InboxInput, SubmissionOutcome, SubmissionToOtherSession};
 use crate::tool::ToolResult;
-use crate::turn_options::{ClientToolResult, TurnOptions};
 use draft::DecisionDraft;
 
 pub use self::{
     asks::{CLAIM_TOPIC, RELEASE_TOPIC},
     recompute::{PreparedRecomputation, RecomputeOverrides, prepare_recomputation},
+    submissions::{Submission, SubmissionSender, SubmissionToOtherSession},
 };
 
 /// An input to a session.
@@ -95,7 +97,13 @@ pub enum SessionInput {
     /// Repeats an earlier call outside the timeline.
     Recompute(Box<PreparedRecomputation>),
     /// An entry of the session's inbox.
-    Submitted(Box<InboxInput>),
+    Submitted {
+        id: SubmissionId,
+        /// `None` if a client submitted it.
+        sender: Option<SubmissionSender>,
+        /// What was submitted, or why it cannot be handled.
+        content: Result<Submission, String>,
+    },
 }
 
 /// A command from the person who operates a session.
@@ -208,6 +216,9 @@ pub struct DecisionEnv<'a> {
     /// The operator's rules about tool runs that need approval.
     pub approval_rules: &'a ToolApprovalRules,
     pub dispatch: EffectDispatchMode,
+    /// How the flow fails on this input, if it does. It is not asked then: the input is recorded, and the current turn
+    /// fails with this reason. Used if the flow loops or panics on something that was already paid for.
+    pub flow_error: Option<&'a str>,
 }
 
 /// Checks whether a child session can be opened.
@@ -269,12 +280,13 @@ pub struct Decision {
     pub state: SessionState,
     /// The id of the message that was received; of the earlier message if its key was known.
     pub message: Option<MessageId>,
-    /// What became of the inbox entry, if the input was one.
-    pub submission_outcome: Option<SubmissionOutcome>,
+    /// What became of the inbox entry, if the input was one: the message that was received, if it was one, or why the
+    /// entry was refused.
+    pub submission_outcome: Option<Result<Option<MessageId>, InputRefusal>>,
     /// What is submitted to other sessions in the same commit.
     pub submissions: Vec<SubmissionToOtherSession>,
-    /// The child sessions that are created in the same commit.
-    pub children: Vec<ChildToSpawn>,
+    /// The child sessions that are created in the same commit, each with the request that started it.
+    pub children: Vec<(ChildSpawned, SpawnChildRequest)>,
 }
 
 /// Why there is no decision.
@@ -408,27 +420,13 @@ pub fn decide(
     env: DecisionEnv<'_>,
 ) -> Result<Decision, DecideError> {
     let mut draft = DecisionDraft::new(flow, state, env);
-    let decided = draft.handle_input(input).and_then(|()| draft.run_to_completion());
+    let decided = draft.handle_input(input).and_then(|()| match env.flow_error {
+        None => draft.run_to_completion(),
+        Some(reason) => {
+            draft.fail_turn_and_drop_tool_rounds(reason);
+            Ok(())
+        }
+    });
     // A flow may have been misled by missing texts, so only a decision with all texts counts.
     draft.into_decision(decided)
-}
-
-/// Records an input without asking the flow, and fails the current turn. Used if the flow loops or panics on something
-/// that was already paid for.
-///
-/// # Errors
-/// Fails if the input is refused or texts must be loaded first.
-pub fn decide_without_flow(
-    flow: &dyn DynFlow,
-    state: &SessionState,
-    input: SessionInput,
-    env: DecisionEnv<'_>,
-    reason: &str,
-) -> Result<Decision, DecideError> {
-    let mut draft = DecisionDraft::new(flow, state, env);
-    let handled = draft.handle_input(input);
-    if handled.is_ok() {
-        draft.fail_turn_and_drop_tool_rounds(reason);
-    }
-    draft.into_decision(handled)
 }

@@ -6,6 +6,7 @@ mod call;
 mod exchange;
 mod referenced_bodies;
 mod summary_line;
+mod turn_options;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,21 +15,20 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::approval::SessionToolApproval;
 use crate::body::{ImageRef, TextRef};
+use crate::flow::approval::SessionToolApproval;
 use crate::handover::Handover;
 use crate::ids::{
     AgentName, AskId, CallId, ChildId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseGraphName, PhaseName,
     RoleName, Seq, SessionId, SubmissionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, UnixMillis, WorkItemName,
 };
-use crate::ledger::ChildUsage;
 use crate::phase::guard::TransitionProposer;
 use crate::phase::ruling::PhaseRefusal;
 use crate::phase::state::{PhaseTransition, SkipGrant};
 use crate::prompt::{CallFailure, TokenUsage};
 use crate::scope::ThreadKey;
-use crate::tool::RecordedToolArtifact;
-use crate::turn_options::RecordedTurnOptions;
+use crate::session::ledger::ChildUsage;
+use crate::tool::ToolArtifact;
 
 pub use self::{
     call::{
@@ -36,6 +36,7 @@ pub use self::{
         UsageSource,
     },
     exchange::{AskOutcome, AskReceived, AskSent, ChildAllotment, ChildOrigin, ChildOutcome, ChildSpawned},
+    turn_options::{ClientToolResult, RecordedTurnOptions, TurnOptions},
 };
 pub(crate) use call::NO_CALL;
 pub(crate) use call::to_call_request;
@@ -170,7 +171,7 @@ pub enum Event {
     /// A phase graph entered a phase.
     PhaseEntered(PhaseEntered),
     /// A proposed phase transition was refused.
-    PhaseTransitionRefused(PhaseTransitionRefused),
+    PhaseTransitionRefused { graph_key: PhaseGraphKey, refusal: PhaseRefusal },
     /// The flow counted a round of the current phase visit.
     PhaseRoundCounted { graph_key: PhaseGraphKey },
     /// The user granted permission to skip a requirement.
@@ -228,7 +229,7 @@ pub enum Event {
         value: Option<Value>,
         /// Files and diffs that the run produced.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        artifacts: Vec<RecordedToolArtifact>,
+        artifacts: Vec<ToolArtifact<TextRef>>,
     },
     /// The tools requested by a reply have finished, but no call continues with their results.
     ToolRoundDropped {
@@ -479,13 +480,6 @@ impl fmt::Display for PhaseGraphKey {
 pub struct PhaseEntered {
     pub graph_key: PhaseGraphKey,
     pub transition: PhaseTransition,
-}
-
-/// A refused phase transition.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PhaseTransitionRefused {
-    pub graph_key: PhaseGraphKey,
-    pub refusal: PhaseRefusal,
 }
 
 /// A pending tool run.

@@ -1,6 +1,7 @@
 //! Defines what a flow is: its roles, phases and recipes, and pure functions over them. A flow performs no I/O, reads
 //! no clock, uses no randomness, and cannot choose a thread.
 
+pub(crate) mod approval;
 pub(crate) mod artifact;
 pub(crate) mod settings;
 mod spec;
@@ -26,14 +27,16 @@ use crate::session::Session;
 use crate::signal::SignalForm;
 
 pub use self::{
+    approval::{SessionToolApproval, ToolApprovalPolicy, ToolApprovalRules, ToolRunPattern},
     artifact::{
         Artifact, ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge,
         ArtifactGraphNode, ArtifactMetric, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent,
     },
-    settings::{FlowSettingProblem, InvalidSetting, SettingSpec, SettingType, collect_named_models, resolve_settings},
+    settings::{InvalidSetting, SettingSpec, SettingType, collect_named_models, resolve_settings},
     spec::{
-        CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, RetryPolicy, RoleAnswerVisibility,
-        RoleCallLimits, RoleSpec, SummarizerRole, ThreadLengthLimit, ToolRunnerKind, UnknownOutcomePolicy,
+        CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, PrivateAskKind, RetryPolicy,
+        RoleAnswerVisibility, RoleCallLimits, RoleSpec, SummarizerRole, ThreadLengthLimit, ToolRunnerKind,
+        UnknownOutcomePolicy,
     },
     step::{FlowStep, NewOrStoredReplyText, SpawnChildRequest},
     text_lookup::{BodyTextLookup, TextResolver},
@@ -168,7 +171,7 @@ pub enum FactDisplay {
     Notice(String),
 }
 
-/// The parts of a session that a flow may read.
+/// The parts of a session that a flow may read. `S` is the flow's own state, or [`DynFlowState`] where its type is erased.
 #[derive(Debug)]
 pub struct FlowContext<'a, S> {
     pub session: &'a Session,
@@ -188,6 +191,14 @@ pub struct EventSubject {
     /// The phase graph of the role or agent whose work led to the event.
     pub phase_graph: Option<PhaseGraphKey>,
 }
+
+impl<S> Clone for FlowContext<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for FlowContext<'_, S> {}
 
 impl<S> FlowContext<'_, S> {
     /// Returns the content of a stored text.
@@ -265,37 +276,42 @@ pub trait DynFlow: Send + Sync {
     /// See [`Flow::apply`].
     fn apply(&self, state: &mut DynFlowState, event: &RecordedEvent);
     /// See [`Flow::react`].
-    fn react(&self, context: DynFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep>;
+    fn react(&self, context: FlowContext<'_, DynFlowState>, event: &RecordedEvent) -> Vec<FlowStep>;
     /// See [`Flow::render_fragment`].
     fn render_fragment(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment;
     /// See [`Flow::describe_tool`].
     fn describe_tool<'t>(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         declared: &'t ModelToolSpec,
     ) -> Option<Cow<'t, ModelToolSpec>>;
     /// See [`Flow::evaluate_condition`].
     fn evaluate_condition(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         phase: &PhaseGraphKey,
         condition: &str,
     ) -> ConditionVerdict;
     /// See [`Flow::describe_fact`].
     fn describe_fact(&self, state: &DynFlowState, kind: &str, value: &Value) -> FactDisplay;
     /// See [`Flow::summarize_answer`].
-    fn summarize_answer(&self, context: DynFlowContext<'_>, call: &CallOpened, answer: &str) -> Option<String>;
+    fn summarize_answer(
+        &self,
+        context: FlowContext<'_, DynFlowState>,
+        call: &CallOpened,
+        answer: &str,
+    ) -> Option<String>;
     /// See [`Flow::artifacts`].
-    fn artifacts(&self, context: DynFlowContext<'_>) -> Vec<Artifact>;
+    fn artifacts(&self, context: FlowContext<'_, DynFlowState>) -> Vec<Artifact>;
     /// See [`Flow::rehearsal_reply`].
     fn rehearsal_reply(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         call: &CallOpened,
         prompt: &Prompt,
     ) -> Option<FlowRehearsalReply>;
@@ -303,7 +319,12 @@ pub trait DynFlow: Send + Sync {
     ///
     /// # Errors
     /// Fails with the reason if the command cannot be run.
-    fn check_command(&self, context: DynFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String>;
+    fn check_command(
+        &self,
+        context: FlowContext<'_, DynFlowState>,
+        command: &str,
+        arguments: &Value,
+    ) -> Result<(), String>;
     /// Returns the state as JSON for a snapshot.
     fn serialize_state(&self, state: &DynFlowState) -> Option<Value>;
     /// Restores the state from a snapshot's JSON.
@@ -331,13 +352,13 @@ impl<F: Flow> DynFlow for F {
         state.update::<F::State>(|state| Flow::apply(self, state, event));
     }
 
-    fn react(&self, context: DynFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
+    fn react(&self, context: FlowContext<'_, DynFlowState>, event: &RecordedEvent) -> Vec<FlowStep> {
         Flow::react(self, &context.downcast::<F>(), event)
     }
 
     fn render_fragment(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
@@ -346,7 +367,7 @@ impl<F: Flow> DynFlow for F {
 
     fn describe_tool<'t>(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         declared: &'t ModelToolSpec,
     ) -> Option<Cow<'t, ModelToolSpec>> {
         Flow::describe_tool(self, &context.downcast::<F>(), declared)
@@ -354,7 +375,7 @@ impl<F: Flow> DynFlow for F {
 
     fn evaluate_condition(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         phase: &PhaseGraphKey,
         condition: &str,
     ) -> ConditionVerdict {
@@ -365,24 +386,34 @@ impl<F: Flow> DynFlow for F {
         state.downcast_ref::<F::State>().map_or(FactDisplay::Raw, |state| Flow::describe_fact(self, state, kind, value))
     }
 
-    fn summarize_answer(&self, context: DynFlowContext<'_>, call: &CallOpened, answer: &str) -> Option<String> {
+    fn summarize_answer(
+        &self,
+        context: FlowContext<'_, DynFlowState>,
+        call: &CallOpened,
+        answer: &str,
+    ) -> Option<String> {
         Flow::summarize_answer(self, &context.downcast::<F>(), call, answer)
     }
 
-    fn artifacts(&self, context: DynFlowContext<'_>) -> Vec<Artifact> {
+    fn artifacts(&self, context: FlowContext<'_, DynFlowState>) -> Vec<Artifact> {
         Flow::artifacts(self, &context.downcast::<F>())
     }
 
     fn rehearsal_reply(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         call: &CallOpened,
         prompt: &Prompt,
     ) -> Option<FlowRehearsalReply> {
         Flow::rehearsal_reply(self, &context.downcast::<F>(), call, prompt)
     }
 
-    fn check_command(&self, context: DynFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+    fn check_command(
+        &self,
+        context: FlowContext<'_, DynFlowState>,
+        command: &str,
+        arguments: &Value,
+    ) -> Result<(), String> {
         Flow::check_command(self, &context.downcast::<F>(), command, arguments)
     }
 
@@ -395,16 +426,7 @@ impl<F: Flow> DynFlow for F {
     }
 }
 
-/// The parts of a session that a flow may read, with the type of its state erased.
-#[derive(Debug, Clone, Copy)]
-pub struct DynFlowContext<'a> {
-    pub session: &'a Session,
-    pub state: &'a DynFlowState,
-    pub texts: &'a TextResolver<'a>,
-    pub subject: &'a EventSubject,
-}
-
-impl<'a> DynFlowContext<'a> {
+impl<'a> FlowContext<'a, DynFlowState> {
     fn downcast<F: Flow>(self) -> FlowContext<'a, F::State> {
         let state = self.state.downcast_ref::<F::State>().expect("a flow's state is only ever made by that flow");
         FlowContext { session: self.session, state, texts: self.texts, subject: self.subject }

@@ -107,6 +107,7 @@
 //!     child_checker: &Outside,
 //!     approval_rules: &Default::default(),
 //!     dispatch: EffectDispatchMode::Immediate,
+//!     flow_error: None,
 //! };
 //!
 //! // Open a session, then decide on a message.
@@ -140,7 +141,6 @@
 //! assert!(matches!(state.session.pending_effects(Flow::spec(&flow))[..], [Effect::CallModel { .. }]));
 //! ```
 
-pub mod approval;
 pub mod body;
 pub mod codec;
 pub mod context;
@@ -149,16 +149,11 @@ pub mod event;
 pub mod flow;
 pub mod handover;
 pub mod ids;
-pub mod ledger;
 pub mod limits;
 pub mod phase;
 pub mod prompt;
 pub mod scope;
 pub mod session;
-pub mod session_name;
 pub mod signal;
-pub mod submission;
-pub mod thread;
 mod token_ratio;
 pub mod tool;
-pub mod turn_options;

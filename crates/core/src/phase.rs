@@ -21,16 +21,16 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use self::guard::GuardInputs;
+use self::guard::{GuardInputs, UnmetRequirement};
 use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, ToolName};
 
 pub use self::{
     diagram::render_mermaid,
-    guard::{ConditionVerdict, Guard, TransitionProposer, TransitionProposerKind, UnmetRequirement},
+    guard::{ConditionVerdict, Guard, TransitionProposer, TransitionProposerKind},
     ruling::PhaseRefusal,
     state::{
-        ExpiredPhaseLimit, PhaseGraphState, PhaseProposal, PhaseTransition, SkipGrant, SkippedRequirement,
-        TransitionCause, TransitionNote,
+        ExpiredPhaseLimit, PhaseGraphState, PhaseTransition, SkipGrant, SkippedRequirements, TransitionCause,
+        TransitionNote,
     },
 };
 
@@ -127,7 +127,7 @@ impl PhaseSpec {
 
     /// Returns the model that the phase prescribes for `role`.
     #[must_use]
-    pub fn model_for_role(&self, role: &RoleName) -> Option<&ModelName> {
+    pub(crate) fn model_for_role(&self, role: &RoleName) -> Option<&ModelName> {
         self.models.get(role).or(self.model.as_ref())
     }
 }

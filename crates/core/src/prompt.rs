@@ -25,13 +25,6 @@ pub struct Prompt {
     pub reply_tokens_max: u32,
 }
 
-impl Prompt {
-    /// Returns the messages for modification. Other owners keep the old ones.
-    pub fn messages_mut(&mut self) -> &mut Vec<PromptMessage> {
-        Arc::make_mut(&mut self.messages)
-    }
-}
-
 /// Writes the prompt as one text: every message with its chat role, then the tools, then the output format.
 impl std::fmt::Display for Prompt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,8 +77,7 @@ pub struct PromptMessage {
 
 impl PromptMessage {
     /// Creates a message without text.
-    #[must_use]
-    pub fn empty(chat_role: ChatRole) -> Self {
+    fn empty(chat_role: ChatRole) -> Self {
         let (parts, images, tool_calls) = (Vec::new(), Vec::new(), Vec::new());
         Self { chat_role, parts, images, tool_calls, tool_call_id: None, failed: false, vendor_state: None }
     }
@@ -104,7 +96,7 @@ impl PromptMessage {
 }
 
 /// The separator between the parts of a message.
-pub const PART_SEPARATOR: &str = "\n\n";
+const PART_SEPARATOR: &str = "\n\n";
 
 /// The author of a message, as defined by chat APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,7 +219,7 @@ impl ToolUseRules {
 
     /// Returns whether the model must call a tool, and which one if that is prescribed.
     #[must_use]
-    pub fn required_tool(&self) -> Option<Option<&ToolName>> {
+    pub(crate) fn required_tool(&self) -> Option<Option<&ToolName>> {
         match &self.choice {
             ToolChoice::Auto | ToolChoice::None => None,
             ToolChoice::Required => Some(None),

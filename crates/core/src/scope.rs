@@ -61,12 +61,6 @@ impl Scope {
         Self::Persistent { partitions: BTreeSet::new(), boundaries: BTreeSet::new(), age_ms_max: None }
     }
 
-    /// Creates a scope with one thread per turn.
-    #[must_use]
-    pub fn per_turn() -> Self {
-        Self::per_session().ended_by(ThreadEndTrigger::Turn)
-    }
-
     /// Creates a scope with one thread per phase visit.
     #[must_use]
     pub fn per_phase() -> Self {
@@ -110,15 +104,6 @@ impl Scope {
             Self::Fresh => false,
             Self::Persistent { boundaries, .. } => boundaries.contains(&boundary),
         }
-    }
-
-    /// Returns the scope with a maximum age of its threads. A fresh scope stays fresh.
-    #[must_use]
-    pub fn with_age_ms_max(mut self, ms: u64) -> Self {
-        if let Self::Persistent { age_ms_max, .. } = &mut self {
-            *age_ms_max = Some(ms);
-        }
-        self
     }
 }
 
@@ -401,7 +386,7 @@ mod tests {
     fn the_same_caller_continues() {
         for scope in [
             Scope::per_session(),
-            Scope::per_turn(),
+            Scope::per_session().ended_by(ThreadEndTrigger::Turn),
             Scope::per_model(),
             Scope::per_peer(),
             Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem),
@@ -435,7 +420,7 @@ mod tests {
 
     #[test]
     fn age_and_reset_are_inputs_to_the_same_rule() {
-        let scope = Scope::per_session().with_age_ms_max(100);
+        let scope = Scope::Persistent { partitions: [].into(), boundaries: [].into(), age_ms_max: Some(100) };
         assert_eq!(rule(&scope, &caller(), &caller(), 100), ThreadChoice::Continue(ThreadId(7)));
         assert_eq!(rule(&scope, &caller(), &caller(), 101), ThreadChoice::Open(ThreadOpenReason::TooOld));
         let reset = ThreadScopeInputs { slot_resets: 1, ..caller() };

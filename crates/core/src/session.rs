@@ -4,9 +4,11 @@
 mod abandoned_calls;
 mod apply;
 mod apply_exchange;
+pub(crate) mod ledger;
 mod phase_graphs;
 mod prompt_plan;
 mod rest;
+pub(crate) mod thread;
 mod tool_runs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,30 +17,31 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::approval::SessionToolApproval;
 use crate::body::{BodyId, ImageRef, TextRef};
 use crate::context::PromptComparisonData;
 use crate::event::{
     AgentMessageSent, AskReceived, AskSent, CallOpened, CallQueuedOnThread, CallRequest, ChildOrigin, ChildSpawned,
-    Event, MidTurnPolicy, PhaseGraphKey, RecordedEvent, ToolRunHoldReason, ToolRunOpened,
+    Event, MidTurnPolicy, PhaseGraphKey, RecordedEvent, RecordedTurnOptions, ToolRunHoldReason, ToolRunOpened,
 };
+use crate::flow::approval::SessionToolApproval;
 use crate::flow::{DynFlow, DynFlowState, FlowSpec};
 use crate::handover::Handover;
 use crate::ids::{
     AgentName, AskId, CallId, ChildId, FlowName, HandoverId, HandoverKind, IdempotencyKey, MessageId, ModelName,
     RoleName, Seq, SessionId, ThreadId, TimerId, ToolRunId, TurnId, UnixMillis, WorkItemName,
 };
-use crate::ledger::Ledger;
 use crate::limits::WINDOW_TOKENS_MIN;
 use crate::phase::state::PhaseGraphState;
 use crate::scope::ThreadKey;
-use crate::thread::Thread;
 use crate::token_ratio::VendorTokenRatio;
-use crate::turn_options::RecordedTurnOptions;
 
+pub use self::{
+    ledger::{ChildUsage, Ledger, PrefixReuseStats, UsageTotals},
+    prompt_plan::{ThreadPromptCache, UnloadedPrompt},
+    thread::Thread,
+};
 pub(crate) use crate::event::to_call_request;
 pub(crate) use prompt_plan::UnloadedPromptMessage;
-pub use prompt_plan::{ThreadPromptCache, UnloadedPrompt};
 
 /// The state of a session and of its flow.
 #[derive(Debug, Clone)]
@@ -465,12 +468,6 @@ impl Session {
     #[must_use]
     pub fn latest_handover(&self, kind: &str) -> Option<&Handover> {
         self.handovers.iter().rev().find(|handover| handover.kind == *kind).map(|handover| &**handover)
-    }
-
-    /// Returns the handover with this id, if it is still in the state.
-    #[must_use]
-    pub fn handover_by_id(&self, id: HandoverId) -> Option<&Handover> {
-        self.handovers.iter().find(|handover| handover.id == id).map(|handover| &**handover)
     }
 
     /// Returns the message that an agent receives next: urgent ones first, each priority in order.

@@ -67,7 +67,7 @@ use user_quotes::QuotedMarkerMatcher;
 
 pub use self::{
     fields::{BlockFieldKind, BlockFields, BlockSchema},
-    json::{JsonComplaint, canonical_json, find_json, find_json_where},
+    json::{JsonComplaint, JsonSearchResult, canonical_json, find_json_where},
     stream_filter::BlockStreamFilter,
 };
 
@@ -85,7 +85,7 @@ pub enum SignalForm {
 impl SignalForm {
     /// Returns whether signals are blocks in replies.
     #[must_use]
-    pub fn is_inline(&self) -> bool {
+    pub(crate) fn is_inline(&self) -> bool {
         *self == Self::Inline
     }
 }
@@ -195,7 +195,11 @@ pub enum BlockComplaint {
     },
     /// A marker is in a region where markers are ignored.
     #[error("marker {marker} is {region} and was ignored")]
-    IgnoredMarker { marker: String, region: MarkerIgnoredRegion },
+    IgnoredMarker {
+        marker: String,
+        /// The region, as text.
+        region: String,
+    },
     /// There is text before the first known key of a block or section.
     #[error("{at}: text before the first known key: `{text}`")]
     StrayText {
@@ -248,7 +252,7 @@ pub enum BlockComplaint {
 
 /// Where markers are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MarkerIgnoredRegion {
+pub(crate) enum MarkerIgnoredRegion {
     /// In a code fence, or on the line that opens it.
     CodeFence,
     /// On a quoted line.
@@ -267,16 +271,10 @@ impl std::fmt::Display for MarkerIgnoredRegion {
     }
 }
 
-/// Splits a reply into the text that the user sees and its blocks.
+/// Splits a reply into the text that the user sees and its blocks. Blocks that are quoted from `foreign_texts` are text:
+/// from the user's messages, and from other texts in the prompt that the model's instructions do not contain.
 #[must_use]
-pub fn parse_reply(text: &str, blocks: &BlockSet) -> ParsedReply {
-    parse_reply_ignoring_quotes(text, blocks, &[] as &[&str])
-}
-
-/// Parses a reply like [`parse_reply`], but treats blocks that are quoted from `foreign_texts` as text: from the user's
-/// messages, and from other texts in the prompt that the model's instructions do not contain.
-#[must_use]
-pub fn parse_reply_ignoring_quotes(text: &str, blocks: &BlockSet, foreign_texts: &[impl AsRef<str>]) -> ParsedReply {
+pub fn parse_reply(text: &str, blocks: &BlockSet, foreign_texts: &[impl AsRef<str>]) -> ParsedReply {
     let mut scanner = BlockScanner::new(blocks.clone(), QuotedMarkerMatcher::new(foreign_texts, blocks));
     let mut visible = scanner.push(text);
     visible.push_str(&scanner.finish());

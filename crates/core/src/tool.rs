@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::body::TextRef;
-
 /// What a tool returns.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolResult {
@@ -41,15 +39,15 @@ impl From<Result<String, String>> for ToolResult {
     }
 }
 
-/// A file or a diff that a tool run produced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolArtifact {
+/// A file or a diff that a tool run produced. The journal records it with a reference to its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolArtifact<T = String> {
     pub kind: ToolArtifactKind,
     /// Usually a path.
     pub name: String,
     /// For example `text/plain`.
     pub media_type: String,
-    pub text: String,
+    pub text: T,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,13 +57,4 @@ pub enum ToolArtifactKind {
     File,
     /// The changes to a file.
     Diff,
-}
-
-/// An artifact as the journal records it. Its text is stored separately.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedToolArtifact {
-    pub kind: ToolArtifactKind,
-    pub name: String,
-    pub media_type: String,
-    pub text: TextRef,
 }

@@ -46,7 +46,7 @@ fn fuzz_block_scanner_against_streaming_filter() {
     seeds.push(b"Before <<<NOTE>>>a: b\n- c<<<END>>> between\n```\n<<<STEP>>>\n```\n> <<<NOTE>>>\nafter".to_vec());
     run_fuzz_target("block scanner", &corpus("blocks"), &seeds, |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        let parsed = parse_reply(&text, &blocks);
+        let parsed = parse_reply(&text, &blocks, &[""; 0]);
         // The sizes of the pieces follow from the input.
         let mut filter = BlockStreamFilter::ignoring_quotes(blocks.clone(), &[] as &[&str]);
         let (mut streamed, mut rest) = (String::new(), &*text);

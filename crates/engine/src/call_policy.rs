@@ -3,8 +3,8 @@
 
 use async_trait::async_trait;
 use segue_core::ids::{ModelName, SessionId, UnixMillis};
-use segue_core::ledger::UsageTotals;
 use segue_core::prompt::CallFailure;
+use segue_core::session::UsageTotals;
 
 /// Decides about calls to models, and receives what they used.
 #[async_trait]

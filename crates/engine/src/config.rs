@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::approval::ToolApprovalRules;
 use segue_core::context::TokenCounter;
 use segue_core::decide::SessionInput;
-use segue_core::event::MidTurnPolicy;
-use segue_core::flow::DynFlow;
+use segue_core::event::{MidTurnPolicy, TurnOptions};
+use segue_core::flow::{DynFlow, ToolApprovalRules};
 use segue_core::ids::{FlowName, IdempotencyKey, ModelName, RoleName, SessionId};
 use segue_core::prompt::PromptImage;
-use segue_core::turn_options::TurnOptions;
 use segue_models::ModelRegistry;
 use segue_store::Store;
 use serde_json::Value;

@@ -160,7 +160,7 @@ async fn stream_reply(
         Some(role) if role.scope == Scope::Fresh => CacheablePromptPart::SystemOnly,
         Some(_) | None => CacheablePromptPart::WholePrompt,
     };
-    let prompt_tokens = opened.receipt.vendor_tokens();
+    let prompt_tokens = opened.receipt.vendor_tokens_estimate.unwrap_or(opened.receipt.tokens);
     let stream = model.stream(ModelRequest { prompt: task.prompt.clone(), prompt_tokens, caching, metadata });
     let silence_ms = task.shared.rate_limiter.silence_ms_max(&opened.model);
     let silence_ms = silence_ms.or(role.map(|role| role.timeout_ms)).unwrap_or(DEFAULT_TIMEOUT_MS);

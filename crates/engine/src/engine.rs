@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use segue_core::approval::ToolApprovalRules;
 use segue_core::body::{BodyId, TextToStore};
 use segue_core::codec;
 use segue_core::context::TokenCounter;
@@ -13,8 +12,8 @@ use segue_core::decide::{
     DecideError, Decision, DecisionEnv, EffectDispatchMode, OperatorCommand, SessionInput, decide,
 };
 use segue_core::event::{RecordedEvent, SessionOpened};
-use segue_core::flow::DynFlow;
 use segue_core::flow::collect_named_models;
+use segue_core::flow::{DynFlow, ToolApprovalRules};
 use segue_core::ids::{FlowName, LeaseEpoch, MessageId, Seq, SessionId, UnixMillis};
 use segue_core::session::SessionState;
 use segue_models::ModelRegistry;
@@ -565,6 +564,7 @@ impl EngineShared {
             child_checker: self,
             approval_rules: &self.approval_rules,
             dispatch: self.effects_mode(),
+            flow_error: None,
         };
         decide(flow, state, input, env).map_err(|error| match error {
             DecideError::Refused(refusal) => refusal.into(),

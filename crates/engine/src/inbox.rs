@@ -5,13 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use segue_core::codec;
-use segue_core::decide::{ChildSessionValidator, Decision, SessionInput};
-use segue_core::event::{ChildOrigin, ChildOutcome, SessionOpened};
-use segue_core::ids::{FlowName, MessageId, Seq, SessionId, SubmissionId};
-use segue_core::ledger::ChildUsage;
-use segue_core::session::SessionState;
-use segue_core::session_name::session_owner;
-use segue_core::submission::{ChildToSpawn, Submission, SubmissionOutcome, SubmissionToOtherSession};
+use segue_core::decide::{
+    ChildSessionValidator, Decision, InputRefusal, OperatorCommand, RELEASE_TOPIC, SessionInput, Submission,
+    SubmissionToOtherSession,
+};
+use segue_core::event::{ChildOrigin, ChildOutcome, ChildSpawned, SessionOpened};
+use segue_core::flow::SpawnChildRequest;
+use segue_core::ids::{FlowName, MessageId, Seq, SessionId, SubmissionId, session_owner};
+use segue_core::session::{ChildUsage, SessionState};
 use segue_store::{JournalCommit, NewSubmission, OutgoingSubmission, SpawnedSession, SubmissionStatus};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -76,12 +77,14 @@ impl Engine {
         match status.map_err(|error| Error::from_store_error(session, error))? {
             SubmissionStatus::Waiting => Ok(SubmissionResult::Waiting),
             SubmissionStatus::Unknown => Err(Error::NoSuchSubmission { session: session.clone(), submission: id }),
-            SubmissionStatus::Handled { outcome } => match serde_json::from_slice::<SubmissionOutcome>(&outcome) {
-                Ok(Ok(message)) => Ok(SubmissionResult::Accepted(message)),
-                Ok(Err(refusal)) => Err(refusal.into()),
-                // Written by a version that knows more refusals.
-                Err(_) => Err(Error::NoSuchSubmission { session: session.clone(), submission: id }),
-            },
+            SubmissionStatus::Handled { outcome } => {
+                match serde_json::from_slice::<Result<Option<MessageId>, InputRefusal>>(&outcome) {
+                    Ok(Ok(message)) => Ok(SubmissionResult::Accepted(message)),
+                    Ok(Err(refusal)) => Err(refusal.into()),
+                    // Written by a version that knows more refusals.
+                    Err(_) => Err(Error::NoSuchSubmission { session: session.clone(), submission: id }),
+                }
+            }
         }
     }
 
@@ -132,19 +135,19 @@ impl EngineShared {
         NewSubmission {
             id: SubmissionId(self.random.next_u64()),
             at: self.clock.now(),
-            bytes: submission.encode(),
-            exempt_from_limit: submission.is_exempt_from_limit(),
+            bytes: serde_json::to_vec(submission).expect("submissions have string keys and no failing parts"),
+            exempt_from_limit: is_exempt_from_limit(submission),
         }
     }
 
     /// Adds to a commit what a decision submits to other sessions, and the children it starts.
     pub(crate) fn add_deliveries(&self, commit: &mut JournalCommit, decision: &Decision) {
         let own_name = commit.session.clone();
-        for child in &decision.children {
-            match self.prepare_spawned_session(&own_name, child) {
+        for (child, request) in &decision.children {
+            match self.prepare_spawned_session(&own_name, child, request) {
                 Ok(spawned) => commit.spawned.push(spawned),
                 Err(reason) => {
-                    let (child, outcome) = (child.spawned.child, ChildOutcome::NotOpened { reason });
+                    let (child, outcome) = (child.child, ChildOutcome::NotOpened { reason });
                     let submission = Submission::ChildEnded { child, outcome, usage: ChildUsage::default() };
                     commit.outgoing.push(self.to_outgoing(own_name.clone(), &submission));
                 }
@@ -167,8 +170,12 @@ impl EngineShared {
     }
 
     /// Decides how a child session opens. Its first message waits in its inbox.
-    fn prepare_spawned_session(&self, parent: &SessionId, child: &ChildToSpawn) -> Result<SpawnedSession, String> {
-        let ChildToSpawn { spawned, request } = child;
+    fn prepare_spawned_session(
+        &self,
+        parent: &SessionId,
+        spawned: &ChildSpawned,
+        request: &SpawnChildRequest,
+    ) -> Result<SpawnedSession, String> {
         let flow = self.find_registered_flow(Some(&spawned.flow)).map_err(|error| error.to_string())?;
         let opened = SessionOpened {
             flow_definition: flow.definition().map(std::sync::Arc::from),
@@ -219,6 +226,21 @@ impl ChildSessionValidator for EngineShared {
         let found = self.find_registered_flow(Some(flow)).map_err(|error| error.to_string())?;
         let settings = self.child_settings(flow, settings);
         self.validate_settings(&*found, &settings).map_err(|error| error.to_string())
+    }
+}
+
+/// Returns true if an entry must be accepted even if the inbox is full, because another session waits for it.
+pub(crate) fn is_exempt_from_limit(submission: &Submission) -> bool {
+    match submission {
+        Submission::Message { .. } | Submission::ClientMessage { .. } => false,
+        // A claim that is not released blocks everyone who waits for it.
+        Submission::Ask { reply_to, topic, .. } => reply_to.is_none() && topic == RELEASE_TOPIC,
+        Submission::Command { command } => matches!(command, OperatorCommand::Cancel { .. } | OperatorCommand::Close),
+        Submission::Reply { .. }
+        | Submission::AskBounced { .. }
+        | Submission::ReplyBounced { .. }
+        | Submission::CloseChild { .. }
+        | Submission::ChildEnded { .. } => true,
     }
 }
 

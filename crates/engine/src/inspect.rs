@@ -3,7 +3,7 @@
 
 use segue_core::event::PhaseGraphKey;
 use segue_core::flow::Artifact;
-use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
+use segue_core::flow::{DynFlow, DynFlowState, EventSubject, FlowContext, TextResolver};
 use segue_core::ids::{PhaseName, SessionId};
 use segue_core::phase::TransitionProposer;
 use segue_core::session::SessionState;
@@ -50,13 +50,13 @@ impl Engine {
         &self,
         session: &SessionId,
         state: &SessionState,
-        question: impl Fn(DynFlowContext<'_>) -> T,
+        question: impl Fn(FlowContext<'_, DynFlowState>) -> T,
     ) -> Result<T, Error> {
         let mut cache = TextCache::default();
         loop {
             let missing = {
                 let (texts, subject) = (TextResolver::new(&cache), EventSubject::default());
-                let answer = question(DynFlowContext {
+                let answer = question(FlowContext {
                     session: &state.session,
                     state: &state.flow,
                     texts: &texts,

@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use segue_core::decide::Decision;
+use segue_core::decide::{Decision, Submission};
 use segue_core::flow::FlowSpec;
-use segue_core::ids::{FlowName, Seq, SessionId};
-use segue_core::session_name::{on_demand_flow, session_owner};
-use segue_core::submission::Submission;
+use segue_core::ids::{FlowName, Seq, SessionId, session_owner};
 
 use crate::config::SessionOptions;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::{ON_DEMAND_POLL_MS, ON_DEMAND_POLLS_MAX};
+use crate::session_name::on_demand_flow;
 
 impl Engine {
     /// Opens the on-demand sessions that a decision asks and that do not exist yet. It runs before the decision is

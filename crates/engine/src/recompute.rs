@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use segue_core::decide::{PreparedRecomputation, RecomputeOverrides, SessionInput, prepare_recomputation};
 use segue_core::event::{CallAnswered, Event, RecordedEvent, RetryDecision};
-use segue_core::flow::{DynFlow, DynFlowContext, EventSubject, TextResolver};
+use segue_core::flow::{DynFlow, EventSubject, FlowContext, TextResolver};
 use segue_core::ids::{CallId, FragmentName, ModelName, RoleName, Seq, SessionId};
 use segue_core::prompt::TokenUsage;
 use segue_core::session::SessionState;
@@ -192,12 +192,8 @@ impl Engine {
         let text = texts.first().map(ToString::to_string).unwrap_or_default();
         let (cache, subject) = (TextCache::default(), EventSubject::default());
         let texts = TextResolver::new(&cache);
-        let context = DynFlowContext {
-            session: &past.before.session,
-            state: &past.before.flow,
-            texts: &texts,
-            subject: &subject,
-        };
+        let context =
+            FlowContext { session: &past.before.session, state: &past.before.flow, texts: &texts, subject: &subject };
         let answer_summary = match &past.opening.event {
             Event::CallOpened(opened) => flow.summarize_answer(context, opened, &text),
             _ => None,

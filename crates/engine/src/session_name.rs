@@ -1,8 +1,7 @@
-//! The names of sessions: which a user may choose, and those of child sessions.
+//! The names of sessions: which a user may choose, and those of child sessions and of sessions that open on demand.
 
-use segue_core::ids::SessionId;
+use segue_core::ids::{CHILD_SEPARATOR, FlowName, SessionId};
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::session_name::{CHILD_SEPARATOR, on_demand_flow};
 
 use crate::error::Error;
 
@@ -29,6 +28,14 @@ pub fn parent_session_name(name: &str) -> Option<&str> {
     (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(parent)
 }
 
+/// Returns the flow of an on-demand session; `None` if the name is not that of one.
+pub(crate) fn on_demand_flow(session: &SessionId) -> Option<FlowName> {
+    let (name, flow) = session.as_str().rsplit_once(CHILD_SEPARATOR)?;
+    // The name of a child ends with a number.
+    let is_child = flow.is_empty() || flow.bytes().all(|byte| byte.is_ascii_digit());
+    (!is_child && !name.contains(CHILD_SEPARATOR)).then(|| flow.into())
+}
+
 /// Checks that a name is valid for a session.
 ///
 /// # Errors
@@ -46,4 +53,19 @@ pub fn validate_session_name(session: SessionId) -> Result<SessionId, Error> {
         return Ok(session);
     };
     Err(Error::BadSessionName { name: name.to_owned(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_demand_sessions_and_children_have_different_names() {
+        let flow = |session: &str| on_demand_flow(&session.into()).map(|flow| flow.to_string());
+        assert_eq!(flow("default~workspace").as_deref(), Some("workspace"));
+        assert_eq!(flow("acme.1~workspace").as_deref(), Some("workspace"));
+        for other in ["talk", "talk~1", "default~workspace~1", "talk~1~workspace", "talk~"] {
+            assert_eq!(flow(other), None, "{other}");
+        }
+    }
 }

@@ -4,12 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use segue_core::decide::OperatorCommand;
+use segue_core::decide::{OperatorCommand, Submission};
 use segue_core::event::ChildOutcome;
-use segue_core::ids::{ChildId, SessionId, UnixMillis};
-use segue_core::ledger::ChildUsage;
-use segue_core::session_name::CHILD_SEPARATOR;
-use segue_core::submission::Submission;
+use segue_core::ids::{CHILD_SEPARATOR, ChildId, SessionId, UnixMillis};
+use segue_core::session::ChildUsage;
 
 use crate::engine::Engine;
 use crate::error::Error;

@@ -6,8 +6,7 @@ use segue_core::body::TextRef;
 use segue_core::decide::InputRefusal;
 use segue_core::event::{Event, RecordedEvent, TurnOutcome};
 use segue_core::ids::{MessageId, Seq, TurnId};
-use segue_core::ledger::UsageTotals;
-use segue_core::session::Session;
+use segue_core::session::{Session, UsageTotals};
 use tokio::sync::oneshot;
 
 use crate::error::Error;

@@ -38,8 +38,8 @@ impl ChatFlow {
         let mut assistant = RoleSpec::new(ASSISTANT_ROLE, Scope::per_session())
             .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
             .with_ask("reply", [FragmentSpec::changing("message", ContextKind::UserWords)])
-            .visible_to_user(BlockSet::default())
-            .accepting_turn_options();
+            .visible_to_user(BlockSet::default());
+        assistant.accepts_turn_options = true;
         assistant.limits.tool_rounds_max = CHAT_TOOL_ROUNDS_MAX;
         assistant.compaction = CompactionPolicy {
             summarizer: Some(SummarizerRole { role: SUMMARISER_ROLE.into(), ask: "summarise".into() }),

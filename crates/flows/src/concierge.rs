@@ -110,13 +110,13 @@ impl ConciergeFlow {
             }
             (Event::TimerFired { name, .. }, _) => batch::handle_answer_timeout(view, name),
             (Event::PhaseEntered(entered), _) => turn::handle_phase_entered(view, settings, entered),
-            (Event::PhaseTransitionRefused(refused), _)
-                if refused.graph_key == spec::concierge_phase_key()
-                    && refused.refusal.to == *EXECUTOR_PHASE
+            (Event::PhaseTransitionRefused { graph_key, refusal }, _)
+                if *graph_key == spec::concierge_phase_key()
+                    && refusal.to == *EXECUTOR_PHASE
                     && view.subject.turn.is_some()
                     && view.session.current_turn.is_some() =>
             {
-                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: refused.refusal.to_string() })]
+                vec![FlowStep::EndTurn(TurnOutcome::Failed { reason: refusal.to_string() })]
             }
             (event, _) => ConciergeFact::from_event(event)
                 .map(|fact| self.react_to_fact(view, settings, fact))

@@ -24,6 +24,7 @@
 //!
 //! `docs/flows.md` describes how to write a flow.
 
+mod artifact;
 pub mod assistant;
 pub mod chat;
 pub mod concierge;

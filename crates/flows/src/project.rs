@@ -133,7 +133,7 @@ fn react_to_event(context: &ProjectFlowContext<'_>, event: &RecordedEvent) -> Ve
             let released = workspace_claim::release_after_transition(context);
             released.into_iter().chain(turn::handle_phase_entered(context, entered)).collect()
         }
-        (Event::PhaseTransitionRefused(_), _) if context.view.session.current_turn.is_some() => {
+        (Event::PhaseTransitionRefused { .. }, _) if context.view.session.current_turn.is_some() => {
             turn::advance_unless_waiting(context)
         }
         (Event::PhaseRoundCounted { .. }, _) => turn::notice_loop_or_advance(context),

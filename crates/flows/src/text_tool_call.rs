@@ -1,7 +1,7 @@
 //! Tool calls that a model writes in the text of its answer, instead of making them.
 
 use segue_core::prompt::ModelToolSpec;
-use segue_core::signal::{find_json, find_json_where};
+use segue_core::signal::find_json_where;
 use serde_json::Value;
 
 use crate::project::mcp_servers::check_mcp_arguments;
@@ -30,7 +30,7 @@ fn read_call(value: &Value) -> Option<(&str, Option<Value>)> {
     let name = NAME_KEYS.iter().find_map(|key| value.get(key)?.as_str())?;
     let arguments = ARGUMENT_KEYS.iter().find_map(|key| value.get(key)).and_then(|arguments| match arguments {
         Value::Object(_) => Some(arguments.clone()),
-        Value::String(text) => find_json(text).value.filter(Value::is_object),
+        Value::String(text) => find_json_where(text, |_| true).value.filter(Value::is_object),
         _ => None,
     });
     Some((name, arguments))

@@ -50,15 +50,18 @@ impl WorkspaceFlow {
         let mut spec = FlowSpec::new(
             WORKSPACE_FLOW,
             "lessons, knowledge and exclusive claims that sessions share; calls no model",
-        )
-        .with_ask_topic("lesson_add", "stores a lesson of an agent")
-        .with_ask_topic("lessons", "lists the lessons of an agent, or of all agents")
-        .with_ask_topic("knowledge_add", "stores or replaces entries of knowledge")
-        .with_ask_topic("knowledge_remove", "removes entries of knowledge")
-        .with_ask_topic("knowledge_list", "lists entries of knowledge, in pages")
-        .with_ask_topic("claim_status", "says who holds a claim and who waits for it")
-        .with_ask_topic(CLAIM_TOPIC, "requests a claim; the reply arrives when it is granted")
-        .with_ask_topic(RELEASE_TOPIC, "releases a claim, or gives up waiting for it");
+        );
+        let topics = [
+            ("lesson_add", "stores a lesson of an agent"),
+            ("lessons", "lists the lessons of an agent, or of all agents"),
+            ("knowledge_add", "stores or replaces entries of knowledge"),
+            ("knowledge_remove", "removes entries of knowledge"),
+            ("knowledge_list", "lists entries of knowledge, in pages"),
+            ("claim_status", "says who holds a claim and who waits for it"),
+            (CLAIM_TOPIC, "requests a claim; the reply arrives when it is granted"),
+            (RELEASE_TOPIC, "releases a claim, or gives up waiting for it"),
+        ];
+        spec.ask_topics = topics.map(|(topic, description)| (topic.to_owned(), description.to_owned())).into();
         spec.commands.insert(RELEASE_COMMAND.to_owned(), release);
         spec.opens_on_demand = true;
         Self { spec }

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use segue_core::event::{Event, RecordedEvent, RetryDecision, TurnOutcome, UsageSource};
 use segue_core::ids::{CallId, MessageId, ModelName, RoleName, Seq, SessionId, ToolRunId, TurnId, UnixMillis};
-use segue_core::ledger::UsageTotals;
 use segue_core::prompt::{StopReason, TokenUsage};
-use segue_core::session::Session;
+use segue_core::session::{Session, UsageTotals};
 use segue_engine::{Engine, SessionUpdate, Subscription};
 
 use crate::limits::EVENTS_BATCH_MAX;
@@ -53,7 +52,7 @@ impl FollowedCall {
         if let FollowedCallOutcome::Cancelled { in_flight, .. } = &mut self.outcome
             && std::mem::take(in_flight)
         {
-            self.lost_attempts.resolve_unknown_outcome();
+            self.lost_attempts.unknown_attempts = self.lost_attempts.unknown_attempts.saturating_sub(1);
         }
     }
 
@@ -377,7 +376,7 @@ fn update_followed_calls(event: &Event, calls: &mut BTreeMap<CallId, FollowedCal
         }),
         Event::CallFailed { call, failure, next, .. } => change(call, &|row| {
             row.mark_outcome_known();
-            row.lost_attempts.record_failure(failure.cost);
+            row.lost_attempts.record_call_event(event);
             if *next == RetryDecision::GiveUp && row.outcome == FollowedCallOutcome::Open {
                 row.outcome = FollowedCallOutcome::Failed(failure.to_string());
             }
@@ -393,9 +392,9 @@ fn update_followed_calls(event: &Event, calls: &mut BTreeMap<CallId, FollowedCal
             row.outcome = FollowedCallOutcome::Cancelled { reason: reason.clone(), in_flight: *in_flight };
             row.lost_attempts.unknown_attempts += u32::from(*in_flight);
         }),
-        Event::CallAnsweredLate { call, usage, cost_microusd, .. } => change(call, &|row| {
+        Event::CallAnsweredLate { call, .. } => change(call, &|row| {
             row.mark_outcome_known();
-            row.lost_attempts.record_late_answer(*usage, *cost_microusd);
+            row.lost_attempts.record_call_event(event);
         }),
         _ => {}
     }

@@ -374,7 +374,7 @@ impl ConfiguredModels {
             let graph = role.graph.as_ref().and_then(|graph| spec.graphs.get(graph));
             for phase in graph.into_iter().flat_map(|graph| &graph.phases) {
                 let assigned = self.assignment.model_for_role(&spec.name, &role.name, Some(&phase.name));
-                let model = phase.model_for_role(&role.name).cloned().unwrap_or(assigned);
+                let model = phase.models.get(&role.name).or(phase.model.as_ref()).cloned().unwrap_or(assigned);
                 if model != default_model {
                     role_models.push(role_model(Some(phase.name.clone()), model));
                 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 use segue_core::flow::FlowSpec;
-use segue_core::flow::{FlowSettingProblem, InvalidSetting, SettingSpec, SettingType};
+use segue_core::flow::{InvalidSetting, SettingSpec, SettingType};
 use segue_core::ids::{FlowName, SessionId};
 use segue_engine::Engine;
 use serde_json::{Map, Value};
@@ -54,15 +54,16 @@ pub(crate) fn settings_fixed_message(session: &SessionId) -> String {
 
 /// Describes an invalid setting; `prefix` is the path of the table it is in.
 pub(crate) fn invalid_setting_message(spec: &FlowSpec, prefix: &str, invalid: &InvalidSetting) -> String {
-    let path = format!("{prefix}{}", invalid.path);
-    match &invalid.problem {
-        FlowSettingProblem::UnknownName { known, .. } if known.is_empty() => {
-            format!("`{path}` is unknown; flow `{}` has no settings", spec.name)
+    match invalid {
+        InvalidSetting::UnknownName { path, known, .. } if known.is_empty() => {
+            format!("`{prefix}{path}` is unknown; flow `{}` has no settings", spec.name)
         }
-        FlowSettingProblem::UnknownName { given, known } => {
-            format!("`{path}` is unknown{}", suggestion_hint(given, known.iter().map(String::as_str)))
+        InvalidSetting::UnknownName { path, given, known } => {
+            format!("`{prefix}{path}` is unknown{}", suggestion_hint(given, known.iter().map(String::as_str)))
         }
-        FlowSettingProblem::InvalidValue { expected, found } => format!("`{path}`: expected {expected}, found {found}"),
+        InvalidSetting::InvalidValue { path, expected, found } => {
+            format!("`{prefix}{path}`: expected {expected}, found {found}")
+        }
     }
 }
 

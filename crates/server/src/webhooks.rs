@@ -78,7 +78,7 @@ impl WebhookEventKind {
             Event::ToolRunHeld { reason: ToolRunHoldReason::ClientResult, .. } => return None,
             Event::ToolRunHeld { reason: ToolRunHoldReason::UnknownOutcome, .. } => Self::ToolRunAwaitingOperator,
             Event::PhaseEntered(_) => Self::PhaseEntered,
-            Event::PhaseTransitionRefused(_) => Self::PhaseTransitionRefused,
+            Event::PhaseTransitionRefused { .. } => Self::PhaseTransitionRefused,
             Event::HandoverCreated(_) => Self::HandoverCreated,
             Event::SessionClosed { .. } => Self::SessionClosed,
             _ => return None,

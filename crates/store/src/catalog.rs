@@ -1,7 +1,6 @@
 //! The catalog of sessions: summaries, lists, pending work and changes.
 
-use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
-use segue_core::session_name::CHILD_SEPARATOR;
+use segue_core::ids::{CHILD_SEPARATOR, Seq, SessionId, SessionUid, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::LIST_SKIPPED_SESSIONS_MAX;

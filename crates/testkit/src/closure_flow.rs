@@ -1,6 +1,6 @@
 //! A flow for tests, with roles from the test, reactions from a closure, and simple texts for every fragment.
 
-use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
     Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, NewOrStoredReplyText, RoleSpec, SummarizerRole,
@@ -66,7 +66,10 @@ impl ClosureFlow {
             .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
             .with_ask("reply", [FragmentSpec::changing("message", ContextKind::UserWords)])
             .with_ask("note", [FragmentSpec::changing("note", ContextKind::Task)])
-            .with_ask("pin", [FragmentSpec::changing("note", ContextKind::Task).pin()])
+            .with_ask(
+                "pin",
+                [FragmentSpec::changing("note", ContextKind::Task).with_retention(FragmentRetention::Pinned)],
+            )
     }
 
     /// Returns the role `speaker` with one thread for the session.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::approval::ToolApprovalRules;
 use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
@@ -11,7 +10,7 @@ use segue_core::decide::{
     RecomputeOverrides, SessionInput, decide, prepare_recomputation,
 };
 use segue_core::event::{Event, MidTurnPolicy, RecordedEvent, SessionOpened};
-use segue_core::flow::{BodyTextLookup, DynFlow, Flow};
+use segue_core::flow::{BodyTextLookup, DynFlow, Flow, ToolApprovalRules};
 use segue_core::ids::{CallId, FlowName, ThreadId, ToolRunId, UnixMillis};
 use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt, ToolCall};
 use segue_core::session::{Session, SessionState, ThreadPromptCache};
@@ -263,6 +262,7 @@ impl SessionHarness {
             child_checker: &TestChildSessionValidator,
             approval_rules: &self.approval_rules,
             dispatch,
+            flow_error: None,
         };
         decide(&*self.flow, &self.state, input, env)
     }

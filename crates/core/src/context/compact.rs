@@ -10,7 +10,7 @@ use crate::body::TextRef;
 use crate::flow::ThreadLengthLimit;
 use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_USER_TEXT_PERCENT_MAX, SUMMARIZER_CONTEXT_PERCENT_MAX};
 use crate::prompt::ChatRole;
-use crate::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntries};
+use crate::session::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntries};
 
 /// What a compaction does to a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,7 +201,7 @@ mod tests {
     use crate::ids::{CallId, ThreadId, UnixMillis};
     use crate::prompt::ToolCall;
     use crate::scope::{ThreadKey, ThreadReuseConditions};
-    use crate::thread::ThreadMessage;
+    use crate::session::thread::ThreadMessage;
     use proptest::prelude::*;
 
     fn entry(speaker: ChatRole, tokens: u32, calls: usize, pinned: bool) -> ThreadMessage {

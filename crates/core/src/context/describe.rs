@@ -116,7 +116,12 @@ mod tests {
             "until the work item changes, one for each peer"
         );
         assert_eq!(
-            Scope::per_phase().with_age_ms_max(60_000).to_string(),
+            Scope::Persistent {
+                partitions: [].into(),
+                boundaries: [ThreadEndTrigger::Phase].into(),
+                age_ms_max: Some(60_000)
+            }
+            .to_string(),
             "until the phase is left or it is 1 min old"
         );
     }

@@ -2,14 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::steps::json_size_error;
+use super::{InputRefusal, Submission, SubmissionSender, SubmissionToOtherSession};
 use crate::event::{AskOutcome, AskReceived, AskSent, ChildOutcome, Event};
 use crate::ids::{AskId, ChildId, SessionId, TurnId};
-use crate::ledger::ChildUsage;
 use crate::limits::{ASK_BYTES_MAX, OPEN_ASKS_MAX, RECEIVED_ASKS_MAX, WAIT_MS_MAX};
-use crate::submission::{Submission, SubmissionSender, SubmissionToOtherSession};
+use crate::session::ledger::ChildUsage;
 
 /// The topic by which a session requests a claim of a workspace.
 pub const CLAIM_TOPIC: &str = "claim";

@@ -20,8 +20,8 @@ use crate::scope::{
     CurrentThread, PhaseVisit, ThreadChoice, ThreadKey, ThreadReuseConditions, ThreadScopeInputs, choose_thread,
     resolve_thread_key_and_conditions,
 };
+use crate::session::thread::{Thread, ThreadMessage};
 use crate::signal::json::canonical_json;
-use crate::thread::{Thread, ThreadMessage};
 
 /// What a call is for, beyond the flow's request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -72,7 +72,7 @@ impl<'a> DecisionDraft<'a> {
             self.refuse_step(step, "the flow has no such role");
             return None;
         };
-        if purpose.continues.is_none() && !role.recipe.asks.contains_key(&request.ask) {
+        if purpose.continues.is_none() && !role.asks.contains_key(&request.ask) {
             self.refuse_step(step, "the role has no such ask");
             return None;
         }
@@ -220,7 +220,7 @@ impl<'a> DecisionDraft<'a> {
         let window = self.context_window(&target.model);
         let ratio = self.session().token_ratio(&target.model);
         let mut reply_tokens_max = reply_tokens_limit(role, window);
-        if role.detached_asks.contains(&request.ask) {
+        if role.is_detached_ask(&request.ask) {
             reply_tokens_max = reply_tokens_max.min(DETACHED_REPLY_TOKENS_MAX);
         }
         let free_tokens = window.saturating_sub(reply_tokens_max + WINDOW_RESERVE_TOKENS);
@@ -229,7 +229,7 @@ impl<'a> DecisionDraft<'a> {
         } else {
             Vec::new()
         };
-        let ask_specs = role.recipe.asks.get(&request.ask).map_or(&[][..], Vec::as_slice);
+        let ask_specs = role.asks.get(&request.ask).map_or(&[][..], Vec::as_slice);
         let ask = match purpose {
             CallContinuationOrCompaction { continues: Some(_), .. } => Vec::new(),
             // A summary of a part is better than none.
@@ -299,7 +299,7 @@ impl<'a> DecisionDraft<'a> {
             call,
             turn: self.active_cause_turn(),
             signal_form,
-            is_detached: role.detached_asks.contains(&request.ask),
+            is_detached: role.is_detached_ask(&request.ask),
             role: request.role,
             ask: request.ask,
             agent: request.agent,

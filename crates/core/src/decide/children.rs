@@ -1,16 +1,14 @@
 //! Child sessions: starting them within an allotment, telling them to close, and taking their results.
 
-use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::steps::json_size_error;
+use super::{InputRefusal, Submission, SubmissionSender, SubmissionToOtherSession};
 use crate::event::{ChildAllotment, ChildOutcome, ChildSpawned, Event};
 use crate::flow::SpawnChildRequest;
-use crate::ids::{ChildId, SessionId};
-use crate::ledger::ChildUsage;
+use crate::ids::{CHILD_SEPARATOR, ChildId, SessionId};
 use crate::limits::{MESSAGE_BYTES_MAX, ROOT_ALLOTMENT, WAIT_MS_MAX};
 use crate::session::OpenChild;
-use crate::session_name::CHILD_SEPARATOR;
-use crate::submission::{ChildToSpawn, Submission, SubmissionSender, SubmissionToOtherSession};
+use crate::session::ledger::ChildUsage;
 
 impl DecisionDraft<'_> {
     /// Starts a child session, or records why it is refused.
@@ -18,7 +16,7 @@ impl DecisionDraft<'_> {
         match self.plan_child(&request) {
             Ok(spawned) => {
                 self.record_event(Event::ChildSpawned(Box::new(spawned.clone())));
-                self.children.push(ChildToSpawn { spawned, request });
+                self.children.push((spawned, request));
             }
             Err(why) => self.refuse_step(format!("child `{}` of flow `{}`", request.key, request.flow), why),
         }

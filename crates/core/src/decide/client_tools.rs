@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use crate::body::BodyVisibility;
-use crate::event::{CallOpened, Event, ToolRunHoldReason, ToolRunOutcome};
+use crate::event::{
+    CallOpened, ClientToolResult, Event, RecordedTurnOptions, ToolRunHoldReason, ToolRunOutcome, TurnOptions,
+};
 use crate::flow::RoleSpec;
 use crate::ids::{ToolName, ToolRunId};
 use crate::prompt::ModelToolSpec;
 use crate::signal::json::canonical_json;
-use crate::turn_options::{ClientToolResult, RecordedTurnOptions, TurnOptions};
 
 impl DecisionDraft<'_> {
     /// Refuses options that break a limit, or that no role of the flow accepts.

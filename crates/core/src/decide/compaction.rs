@@ -12,7 +12,7 @@ use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSp
 use crate::ids::{CallId, ThreadId};
 use crate::limits::{COMPACTIONS_PER_CALL_MAX, SUMMARY_SPACE_PERCENT_MIN, WINDOW_RESERVE_TOKENS};
 use crate::session::OpenCall;
-use crate::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessage};
+use crate::session::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessage};
 
 impl<'a> DecisionDraft<'a> {
     /// Shortens `thread` before the requested call, if its prompt does not fit into one of `spaces`, or if the thread has

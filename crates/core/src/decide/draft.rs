@@ -3,14 +3,15 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::{DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal};
+use super::{DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, SubmissionToOtherSession};
 use crate::body::{BodyId, BodyVisibility, TextRef, TextToStore};
-use crate::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent, ToolRunOpened, TurnOutcome};
-use crate::flow::{DynFlow, DynFlowContext, EventSubject, FlowSpec, FlowStep, TextResolver};
+use crate::event::{CallOpened, ChildSpawned, Event, PhaseGraphKey, RecordedEvent, ToolRunOpened, TurnOutcome};
+use crate::flow::{
+    DynFlow, DynFlowState, EventSubject, FlowContext, FlowSpec, FlowStep, SpawnChildRequest, TextResolver,
+};
 use crate::ids::{CallId, MessageId, ToolRunId, TurnId};
 use crate::limits::STEPS_PER_INPUT_MAX;
 use crate::session::{Session, SessionState};
-use crate::submission::{ChildToSpawn, SubmissionOutcome, SubmissionToOtherSession};
 
 pub(super) struct DecisionDraft<'a> {
     pub flow: &'a dyn DynFlow,
@@ -30,9 +31,9 @@ pub(super) struct DecisionDraft<'a> {
     pub cause_graph: Option<PhaseGraphKey>,
     /// The tool runs opened in this decision.
     pub opened_tool_runs: Vec<ToolRunId>,
-    pub submission_outcome: Option<SubmissionOutcome>,
+    pub submission_outcome: Option<Result<Option<MessageId>, InputRefusal>>,
     pub submissions: Vec<SubmissionToOtherSession>,
-    pub children: Vec<ChildToSpawn>,
+    pub children: Vec<(ChildSpawned, SpawnChildRequest)>,
 }
 
 fn opened_tool_run(event: &Event) -> Option<ToolRunId> {
@@ -148,8 +149,8 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Returns what the flow may read while it handles an event.
-    pub(crate) fn flow_context<'s>(&'s self, subject: &'s EventSubject) -> DynFlowContext<'s> {
-        DynFlowContext { session: &self.state.session, state: &self.state.flow, texts: &self.texts, subject }
+    pub(crate) fn flow_context<'s>(&'s self, subject: &'s EventSubject) -> FlowContext<'s, DynFlowState> {
+        FlowContext { session: &self.state.session, state: &self.state.flow, texts: &self.texts, subject }
     }
 
     /// Records that the flow requested a step that the rules forbid.

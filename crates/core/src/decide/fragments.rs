@@ -7,7 +7,7 @@ use crate::context::{
     fit_to_budget,
 };
 use crate::flow::{EventSubject, FragmentRenderContext};
-use crate::thread::{MESSAGE_OVERHEAD_TOKENS, estimate_image_tokens};
+use crate::session::thread::{MESSAGE_OVERHEAD_TOKENS, estimate_image_tokens};
 
 impl DecisionDraft<'_> {
     /// Renders fragments and fits each to its budget.

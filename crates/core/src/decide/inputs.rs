@@ -4,8 +4,8 @@ use super::draft::DecisionDraft;
 use super::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
 use crate::body::{BodyVisibility, ImageRef};
 use crate::event::{
-    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, TurnOutcome, UsageSource,
-    UserMessageReceived,
+    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, TurnOptions, TurnOutcome,
+    UsageSource, UserMessageReceived,
 };
 use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, TurnId};
 use crate::limits::{
@@ -17,7 +17,6 @@ use crate::phase::guard::TransitionProposer;
 use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage};
 use crate::scope::ThreadKey;
 use crate::session::{OpenCall, OpenCallStatus, QueuedMessage};
-use crate::turn_options::TurnOptions;
 
 impl DecisionDraft<'_> {
     pub(crate) fn handle_input(&mut self, input: SessionInput) -> Result<(), InputRefusal> {
@@ -55,8 +54,8 @@ impl DecisionDraft<'_> {
             }
             SessionInput::Operator(command) => self.handle_command(command),
             SessionInput::Recompute(recomputation) => self.open_recomputation(*recomputation),
-            SessionInput::Submitted(entry) => {
-                self.handle_submission(*entry);
+            SessionInput::Submitted { id, sender, content } => {
+                self.handle_submission(id, sender.as_ref(), content);
                 Ok(())
             }
         }

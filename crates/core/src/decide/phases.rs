@@ -2,7 +2,7 @@
 
 use super::InputRefusal;
 use super::draft::DecisionDraft;
-use crate::event::{Event, PhaseEntered, PhaseGraphKey, PhaseTransitionRefused};
+use crate::event::{Event, PhaseEntered, PhaseGraphKey};
 use crate::flow::EventSubject;
 use crate::ids::PhaseName;
 use crate::phase::PhaseGraph;
@@ -28,7 +28,7 @@ impl<'a> DecisionDraft<'a> {
                 self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }))
             }
             PhaseProposalRuling::Refuse(refusal) => {
-                self.record_event(Event::PhaseTransitionRefused(PhaseTransitionRefused { graph_key: phase, refusal }))
+                self.record_event(Event::PhaseTransitionRefused { graph_key: phase, refusal })
             }
         }
     }

@@ -11,7 +11,7 @@ use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, TextToStore};
 use crate::context::{CallThread, FragmentReceipt, PreviousPromptComparison, RenderedFragment};
 use crate::event::{CallOpened, CallRerunSpec, Event, RecordedEvent};
-use crate::flow::{BodyTextLookup, DynFlow, DynFlowContext, EventSubject, FragmentRenderContext, TextResolver};
+use crate::flow::{BodyTextLookup, DynFlow, EventSubject, FlowContext, FragmentRenderContext, TextResolver};
 use crate::ids::{CallId, FragmentName, ModelName};
 use crate::session::{SessionState, UnloadedPromptMessage, to_call_request};
 
@@ -73,7 +73,7 @@ pub fn prepare_recomputation(
     }
     let texts = TextResolver::new(texts);
     let context =
-        DynFlowContext { session: &past.session, state: &past.flow, texts: &texts, subject: &EventSubject::default() };
+        FlowContext { session: &past.session, state: &past.flow, texts: &texts, subject: &EventSubject::default() };
     let request = to_call_request(opened);
     let opens_thread = matches!(opened.receipt.thread, CallThread::Opened { .. });
     let fragment_request = FragmentRenderContext {

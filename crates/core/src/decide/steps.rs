@@ -13,6 +13,7 @@ use crate::handover::{Handover, check_handover};
 use crate::ids::{AgentName, CallId, HandoverId, MessageId, RoleName, TimerId, ToolRunId};
 use crate::limits::{FLOW_VALUE_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX, TIMERS_MAX};
 use crate::phase::guard::TransitionProposer;
+use crate::phase::state::PhaseProposal;
 use crate::prompt::{TEXT_TOOL_CALL_ID, ToolCall};
 
 impl DecisionDraft<'_> {
@@ -40,7 +41,9 @@ impl DecisionDraft<'_> {
                 Some(_) => self.stop_turn("the turn has ended", outcome),
                 None => self.refuse_step("end of turn", "no turn is running"),
             },
-            FlowStep::ProposePhase { phase, proposal } => self.record_proposal_ruling(phase, &proposal),
+            FlowStep::ProposePhase { phase, to, by, note } => {
+                self.record_proposal_ruling(phase, &PhaseProposal { to, by, note })
+            }
             FlowStep::MakeHandover { kind, document, calls, provenance } => {
                 self.record_handover(kind, document, calls, provenance)
             }

@@ -1,17 +1,89 @@
-//! Handles the entries of a session's inbox. Every entry ends in a recorded event, so that it is handled once.
+//! What is submitted to a session's inbox: inputs of clients that reached another process, and what sessions send each
+//! other. Every entry ends in a recorded event, so that it is handled once.
 
-use super::InputRefusal;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
 use super::draft::DecisionDraft;
-use crate::event::{Event, MidTurnPolicy};
-use crate::submission::{InboxInput, Submission, SubmissionSender};
-use crate::turn_options::TurnOptions;
+use super::{InputRefusal, OperatorCommand};
+use crate::event::{AskOutcome, ChildOutcome, Event, MidTurnPolicy, TurnOptions};
+use crate::ids::{AskId, ChildId, IdempotencyKey, SessionId, SessionUid, SubmissionId};
+use crate::prompt::PromptImage;
+use crate::session::ledger::ChildUsage;
+
+/// An input that waits in a session's inbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Submission {
+    /// A message from the user, or the first message from the parent session.
+    Message {
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idempotency_key: Option<IdempotencyKey>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mid_turn_policy: Option<MidTurnPolicy>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        images: Vec<PromptImage>,
+    },
+    /// A message from a client that brings tools of its own, or requires a format of the answer.
+    ClientMessage {
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idempotency_key: Option<IdempotencyKey>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        images: Vec<PromptImage>,
+        options: TurnOptions,
+    },
+    /// A command from an operator.
+    Command { command: OperatorCommand },
+    /// A question from another session.
+    Ask {
+        /// The sender's id of the question; `None` if it expects no reply.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reply_to: Option<AskId>,
+        topic: String,
+        body: Value,
+    },
+    /// The reply to a question.
+    Reply { ask: AskId, reply: AskOutcome },
+    /// A question could not be delivered.
+    AskBounced { ask: AskId },
+    /// A reply could not be delivered.
+    ReplyBounced { ask: AskId },
+    /// The parent session tells its child to close.
+    CloseChild { child: ChildId, reason: String },
+    /// A child session ended.
+    ChildEnded { child: ChildId, outcome: ChildOutcome, usage: ChildUsage },
+}
+
+/// The session that submitted an entry, as recorded by the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmissionSender {
+    pub session: SessionId,
+    pub uid: SessionUid,
+}
+
+/// A submission that follows from a decision and is written in the same commit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SubmissionToOtherSession {
+    pub to: SessionId,
+    /// The receiver's identity, if it is known.
+    pub expected_uid: Option<SessionUid>,
+    pub submission: Submission,
+    /// What the sender's own inbox gets if the submission cannot be delivered.
+    pub bounce: Option<Submission>,
+}
 
 impl DecisionDraft<'_> {
     /// Handles an entry of the inbox. If it is refused, the refusal is recorded.
-    pub(super) fn handle_submission(&mut self, entry: InboxInput) {
-        let InboxInput { id, sender, content } = entry;
+    pub(super) fn handle_submission(
+        &mut self,
+        id: SubmissionId,
+        sender: Option<&SubmissionSender>,
+        content: Result<Submission, String>,
+    ) {
         let result = match content {
-            Ok(submission) => self.handle_submitted(sender.as_ref(), submission),
+            Ok(submission) => self.handle_submitted(sender, submission),
             Err(why) => Err(InputRefusal::UnusableSubmission(why)),
         };
         let refusal = result.as_ref().err().map(ToString::to_string);

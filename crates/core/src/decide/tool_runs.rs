@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::inputs::truncate_to_bytes;
-use crate::body::BodyVisibility;
+use crate::body::{BodyVisibility, TextRef};
 use crate::event::{CallOpened, Event, ToolRunHoldReason, ToolRunOpened, ToolRunOutcome};
 use crate::flow::ToolRunnerKind;
 use crate::ids::{AgentName, CallId, RoleName, ToolRunId, TurnId};
@@ -15,7 +15,7 @@ use crate::limits::{
 };
 use crate::prompt::ToolCall;
 use crate::scope::PhaseVisit;
-use crate::tool::{RecordedToolArtifact, ToolArtifact, ToolResult};
+use crate::tool::{ToolArtifact, ToolResult};
 
 /// Who requested a tool run.
 pub(crate) struct ToolRequester<'r> {
@@ -185,7 +185,7 @@ impl DecisionDraft<'_> {
         None
     }
 
-    fn store_artifacts(&mut self, run: ToolRunId, artifacts: Vec<ToolArtifact>) -> Vec<RecordedToolArtifact> {
+    fn store_artifacts(&mut self, run: ToolRunId, artifacts: Vec<ToolArtifact>) -> Vec<ToolArtifact<TextRef>> {
         if artifacts.len() > TOOL_ARTIFACTS_MAX {
             let why = format!("there are {}, but at most {TOOL_ARTIFACTS_MAX} are allowed", artifacts.len());
             self.refuse_step(format!("further artifacts of {run}"), why);
@@ -196,7 +196,7 @@ impl DecisionDraft<'_> {
             truncate_to_bytes(&mut media_type, TOOL_ARTIFACT_NAME_BYTES_MAX);
             truncate_to_bytes(&mut text, TOOL_ARTIFACT_BYTES_MAX);
             let text = self.store_text(text, BodyVisibility::Internal);
-            RecordedToolArtifact { kind, name, media_type, text }
+            ToolArtifact { kind, name, media_type, text }
         });
         recorded.collect()
     }

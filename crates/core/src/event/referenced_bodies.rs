@@ -3,8 +3,8 @@
 use super::Event;
 use crate::body::{BodyId, BodyVisibility};
 use crate::context::FragmentReceipt;
+use crate::event::RecordedTurnOptions;
 use crate::session::UnloadedPromptMessage;
-use crate::turn_options::RecordedTurnOptions;
 
 impl Event {
     /// Returns the ids of the texts and images that the event refers to.

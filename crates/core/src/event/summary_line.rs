@@ -6,9 +6,9 @@ use super::{
     AskOutcome, CallOpened, ChildOutcome, Event, NO_CALL, RetryDecision, ToolRunHoldReason, TurnOutcome,
     UnknownToolRunResolution,
 };
-use crate::approval::SessionToolApproval;
 use crate::body::TextRef;
 use crate::context::{CallThread, PreviousPromptComparison};
+use crate::flow::approval::SessionToolApproval;
 
 impl Event {
     /// Returns the event in one line. `text_of` returns a text, shortened as the caller likes.
@@ -129,7 +129,7 @@ impl Event {
                     .unwrap_or_default();
                 format!("{}: {} → {} by {}{warning}", entered.graph_key, transition.from, transition.to, transition.by)
             }
-            Self::PhaseTransitionRefused(refused) => format!("{}: refused: {}", refused.graph_key, refused.refusal),
+            Self::PhaseTransitionRefused { graph_key, refusal } => format!("{graph_key}: refused: {refusal}"),
             Self::PhaseRoundCounted { graph_key } => format!("{graph_key}: a round was counted"),
             Self::SkipGranted { graph_key, grant } => format!("{graph_key}: skip granted: {grant}"),
             Self::HandoverCreated(handover) => {

@@ -16,14 +16,6 @@ pub struct Artifact {
     pub content: TypedArtifactContent,
 }
 
-impl Artifact {
-    /// Creates an artifact.
-    #[must_use]
-    pub fn new(name: &str, title: &str, content: TypedArtifactContent) -> Self {
-        Self { name: name.to_owned(), title: title.to_owned(), content }
-    }
-}
-
 /// The forms of an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]

@@ -94,37 +94,36 @@ fn join_with_or(choices: impl Iterator<Item = String>) -> String {
 
 /// An invalid value or unknown name in settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidSetting {
-    /// The path of the value, such as `quorum` or `experts[2].samples`; empty for the settings as a whole.
-    pub path: String,
-    pub problem: FlowSettingProblem,
-}
-
-/// What is wrong with a setting.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FlowSettingProblem {
+pub enum InvalidSetting {
     /// The name is unknown.
     UnknownName {
+        /// The path of the value, such as `quorum` or `experts[2].samples`.
+        path: String,
         given: String,
         /// The valid names.
         known: Vec<String>,
     },
     /// The value has the wrong type or is out of range.
-    InvalidValue { expected: String, found: String },
+    InvalidValue {
+        /// The path of the value; empty for the settings as a whole.
+        path: String,
+        expected: String,
+        found: String,
+    },
 }
 
 impl fmt::Display for InvalidSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = if self.path.is_empty() { "the settings" } else { &self.path };
-        match &self.problem {
-            FlowSettingProblem::UnknownName { known, .. } if known.is_empty() => {
-                write!(f, "`{at}` is not a setting; this flow has none")
+        match self {
+            Self::UnknownName { path, known, .. } if known.is_empty() => {
+                write!(f, "`{path}` is not a setting; this flow has none")
             }
-            FlowSettingProblem::UnknownName { known, .. } => {
+            Self::UnknownName { path, known, .. } => {
                 let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
-                write!(f, "`{at}` is not a setting; known are {}", known.join(", "))
+                write!(f, "`{path}` is not a setting; known are {}", known.join(", "))
             }
-            FlowSettingProblem::InvalidValue { expected, found } => {
+            Self::InvalidValue { path, expected, found } => {
+                let at = if path.is_empty() { "the settings" } else { path };
                 write!(f, "`{at}`: expected {expected}, found {found}")
             }
         }
@@ -133,9 +132,9 @@ impl fmt::Display for InvalidSetting {
 
 impl InvalidSetting {
     /// Returns the name of the top-level setting.
-    #[must_use]
-    pub fn setting_name(&self) -> &str {
-        self.path.split(['.', '[']).next().unwrap_or_default()
+    fn setting_name(&self) -> &str {
+        let (Self::UnknownName { path, .. } | Self::InvalidValue { path, .. }) = self;
+        path.split(['.', '[']).next().unwrap_or_default()
     }
 }
 
@@ -248,10 +247,8 @@ fn check_setting_table(table_path: &str, specs: &[SettingSpec], given: &Value, i
         Value::Object(entries) => entries,
         other => {
             let expected = SettingType::Table(specs.to_vec()).to_string();
-            invalid.push(InvalidSetting {
-                path: table_path.to_owned(),
-                problem: FlowSettingProblem::InvalidValue { expected, found: describe_setting_value(other) },
-            });
+            let (path, found) = (table_path.to_owned(), describe_setting_value(other));
+            invalid.push(InvalidSetting::InvalidValue { path, expected, found });
             return;
         }
     };
@@ -263,10 +260,7 @@ fn check_setting_table(table_path: &str, specs: &[SettingSpec], given: &Value, i
             Some(spec) => check_setting_value(&path(name), &spec.value_type, value, invalid),
             None => {
                 let known = specs.iter().map(|spec| spec.name.clone()).collect();
-                invalid.push(InvalidSetting {
-                    path: path(name),
-                    problem: FlowSettingProblem::UnknownName { given: name.clone(), known },
-                });
+                invalid.push(InvalidSetting::UnknownName { path: path(name), given: name.clone(), known });
             }
         }
     }
@@ -309,9 +303,8 @@ fn check_setting_value(path: &str, value_type: &SettingType, value: &Value, inva
         _ => false,
     };
     if !is_valid {
-        let problem =
-            FlowSettingProblem::InvalidValue { expected: value_type.to_string(), found: describe_setting_value(value) };
-        invalid.push(InvalidSetting { path: path.to_owned(), problem });
+        let (expected, found) = (value_type.to_string(), describe_setting_value(value));
+        invalid.push(InvalidSetting::InvalidValue { path: path.to_owned(), expected, found });
     }
 }
 

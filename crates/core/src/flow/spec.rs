@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::settings::{InvalidSetting, SettingSpec, resolve_settings, settings_json_schema};
-use crate::approval::ToolApprovalPolicy;
-use crate::context::{FragmentSpec, RolePromptSpec};
+use crate::context::{FragmentRetention, FragmentSpec, FragmentStability};
+use crate::flow::approval::ToolApprovalPolicy;
 use crate::handover::HandoverSpec;
 use crate::ids::{AskName, FlowName, FragmentName, HandoverKind, PhaseGraphName, RoleName, ToolName};
 use crate::limits::{
@@ -37,7 +37,7 @@ pub struct FlowSpec {
     /// The kinds of questions from other sessions that it answers, with a description of each.
     pub ask_topics: BTreeMap<String, String>,
     /// Whether a session of the flow opens when another session first asks it. Its name consists of a name, `~` and the
-    /// name of the flow; see [`on_demand_session`](crate::session_name::on_demand_session).
+    /// name of the flow; see [`on_demand_session`](crate::ids::on_demand_session).
     pub opens_on_demand: bool,
 }
 
@@ -67,20 +67,6 @@ impl FlowSpec {
             ask_topics: BTreeMap::new(),
             opens_on_demand: false,
         }
-    }
-
-    /// Returns the flow with permission to start child sessions of another flow, or of its own.
-    #[must_use]
-    pub fn with_child_flow(mut self, flow: &str) -> Self {
-        self.child_flows.insert(flow.into());
-        self
-    }
-
-    /// Returns the flow with a kind of question that it answers.
-    #[must_use]
-    pub fn with_ask_topic(mut self, topic: &str, description: &str) -> Self {
-        self.ask_topics.insert(topic.to_owned(), description.to_owned());
-        self
     }
 
     /// Returns the flow with a role added.
@@ -129,7 +115,7 @@ impl FlowSpec {
         let mut errors = Vec::new();
         for role in self.roles.values() {
             let mut add_error = |text: String| errors.push(format!("role `{}`: {text}", role.name));
-            role.recipe.validation_errors().into_iter().for_each(&mut add_error);
+            role.recipe_errors().into_iter().for_each(&mut add_error);
             role.limits.validation_errors().into_iter().for_each(&mut add_error);
             if let Some(graph) = role.graph.as_ref().filter(|graph| !self.graphs.contains_key(*graph)) {
                 add_error(format!("there is no graph `{graph}`"));
@@ -138,7 +124,7 @@ impl FlowSpec {
                 add_error(format!("there is no tool `{tool}`"));
             }
             if let Some(by) = &role.compaction.summarizer
-                && !self.roles.get(&by.role).is_some_and(|role| role.recipe.asks.contains_key(&by.ask))
+                && !self.roles.get(&by.role).is_some_and(|role| role.asks.contains_key(&by.ask))
             {
                 add_error(format!(
                     "its compaction uses ask `{1}` of role `{0}`, which does not exist",
@@ -153,7 +139,7 @@ impl FlowSpec {
             if role.compaction.thread_limit.is_some_and(|limit| limit.tokens_kept >= limit.tokens_max) {
                 add_error("the limit of its threads must keep fewer tokens than it allows".to_owned());
             }
-            if !role.tools.is_empty() && role.recipe.has_call_only_fragments() {
+            if !role.tools.is_empty() && role.has_call_only_fragments() {
                 // The calls that continue a tool round would not see them.
                 add_error("it has tools, so all its fragments must stay in the thread".to_owned());
             }
@@ -193,16 +179,15 @@ pub struct RoleSpec {
     pub scope: Scope,
     /// The phase graph that the role follows.
     pub graph: Option<PhaseGraphName>,
-    pub recipe: RolePromptSpec,
+    /// The opening of the recipe: fragments sent once as the system message, when a thread opens.
+    pub opening: Vec<FragmentSpec>,
+    /// The asks of the recipe: fragments sent as the user message with each call, by the name of the ask.
+    pub asks: BTreeMap<AskName, Vec<FragmentSpec>>,
     pub output: ModelOutputFormat,
     pub tools: Vec<ToolName>,
     pub visibility: RoleAnswerVisibility,
     /// Asks whose answers the user does not see, even if the role is visible.
-    pub private_asks: BTreeSet<AskName>,
-    /// Private asks that read the thread without adding to it.
-    pub detached_asks: BTreeSet<AskName>,
-    /// Detached asks whose calls see neither the thread nor the opening.
-    pub standalone_asks: BTreeSet<AskName>,
+    pub private_asks: BTreeMap<AskName, PrivateAskKind>,
     pub reply_tokens_max: u32,
     /// How long to wait for the first part of an answer, and for each further part.
     pub timeout_ms: u64,
@@ -260,13 +245,12 @@ impl RoleSpec {
             name: name.into(),
             scope,
             graph: None,
-            recipe: RolePromptSpec::default(),
+            opening: Vec::new(),
+            asks: BTreeMap::new(),
             output: ModelOutputFormat::Text,
             tools: Vec::new(),
             visibility: RoleAnswerVisibility::Private,
-            private_asks: BTreeSet::new(),
-            detached_asks: BTreeSet::new(),
-            standalone_asks: BTreeSet::new(),
+            private_asks: BTreeMap::new(),
             reply_tokens_max: 4_096,
             timeout_ms: 120_000,
             retry_policy: RetryPolicy::default(),
@@ -277,61 +261,81 @@ impl RoleSpec {
         }
     }
 
-    /// Returns the role with calls that use the client's tools and output format.
-    #[must_use]
-    pub fn accepting_turn_options(mut self) -> Self {
-        self.accepts_turn_options = true;
-        self
-    }
-
     /// Returns the role with an opening fragment added.
     #[must_use]
     pub fn with_opening_fragment(mut self, spec: FragmentSpec) -> Self {
-        self.recipe.opening.push(spec);
+        self.opening.push(spec);
         self
     }
 
     /// Returns the role with an ask added.
     #[must_use]
     pub fn with_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
-        self.recipe.asks.insert(name.into(), fragments.into_iter().collect());
+        self.asks.insert(name.into(), fragments.into_iter().collect());
         self
     }
 
     /// Returns the role with an ask added whose answers the user does not see.
     #[must_use]
-    pub fn with_private_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
-        self.private_asks.insert(name.into());
+    pub fn with_private_ask(
+        mut self,
+        name: &str,
+        kind: PrivateAskKind,
+        fragments: impl IntoIterator<Item = FragmentSpec>,
+    ) -> Self {
+        self.private_asks.insert(name.into(), kind);
         self.with_ask(name, fragments)
     }
 
-    /// Returns the role with a private ask added that leaves no trace in the thread: the call sees the thread, but later
-    /// calls see neither its question nor its answer. Its prompt starts with the thread, which is already cached.
-    #[must_use]
-    pub fn with_detached_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
-        self.detached_asks.insert(name.into());
-        self.with_private_ask(name, fragments)
+    /// Returns whether the calls of an ask leave no trace in the thread.
+    pub(crate) fn is_detached_ask(&self, ask: &AskName) -> bool {
+        matches!(self.private_asks.get(ask), Some(PrivateAskKind::Detached | PrivateAskKind::Standalone))
     }
 
-    /// Returns the role with a detached ask added that needs nothing but its own fragments: the call sees neither the thread
-    /// nor the opening, so it costs the same however long the thread is.
-    #[must_use]
-    pub fn with_standalone_ask(mut self, name: &str, fragments: impl IntoIterator<Item = FragmentSpec>) -> Self {
-        self.standalone_asks.insert(name.into());
-        self.with_detached_ask(name, fragments)
+    fn is_standalone_ask(&self, ask: &AskName) -> bool {
+        self.private_asks.get(ask) == Some(&PrivateAskKind::Standalone)
+    }
+
+    /// Returns what is wrong with the recipe. A stable fragment after a changing one would break the cached prefix at
+    /// every call.
+    fn recipe_errors(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        let mut changing: Option<&FragmentSpec> = None;
+        for spec in &self.opening {
+            match (spec.stability, changing) {
+                (FragmentStability::Changing, _) => changing = Some(spec),
+                (FragmentStability::Stable, Some(before)) => errors.push(format!(
+                    "stable fragment `{}` comes after changing fragment `{}`; put stable fragments first",
+                    spec.name, before.name
+                )),
+                (FragmentStability::Stable, None) => {}
+            }
+        }
+        if self.asks.is_empty() {
+            errors.push("the recipe has no ask, so the role can never be called".to_owned());
+        }
+        if self.opening.iter().any(|spec| spec.retention == FragmentRetention::CallOnly) {
+            errors.push("an opening fragment stays in the thread, so it cannot be for its call only".to_owned());
+        }
+        errors
+    }
+
+    /// Returns whether an ask has fragments that do not stay in the thread.
+    fn has_call_only_fragments(&self) -> bool {
+        self.asks.values().flatten().any(|spec| spec.retention == FragmentRetention::CallOnly)
     }
 
     /// Returns the scope of the threads of an ask.
     #[must_use]
     pub(crate) fn scope_of_ask(&self, ask: &AskName) -> &Scope {
         static FRESH: Scope = Scope::Fresh;
-        if self.standalone_asks.contains(ask) { &FRESH } else { &self.scope }
+        if self.is_standalone_ask(ask) { &FRESH } else { &self.scope }
     }
 
     /// Returns the fragments that open a thread of an ask.
     #[must_use]
     pub(crate) fn opening_of_ask(&self, ask: &AskName) -> &[FragmentSpec] {
-        if self.standalone_asks.contains(ask) { &[] } else { &self.recipe.opening }
+        if self.is_standalone_ask(ask) { &[] } else { &self.opening }
     }
 
     /// Returns the role with a phase graph.
@@ -352,7 +356,9 @@ impl RoleSpec {
     #[must_use]
     pub fn hidden_blocks(&self, ask: &AskName) -> Option<&BlockSet> {
         match &self.visibility {
-            RoleAnswerVisibility::User { hidden_blocks: blocks } if !self.private_asks.contains(ask) => Some(blocks),
+            RoleAnswerVisibility::User { hidden_blocks: blocks } if !self.private_asks.contains_key(ask) => {
+                Some(blocks)
+            }
             RoleAnswerVisibility::User { .. } | RoleAnswerVisibility::Private => None,
         }
     }
@@ -363,6 +369,19 @@ impl RoleSpec {
         self.tools.push(tool.into());
         self
     }
+}
+
+/// How a private ask uses the role's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrivateAskKind {
+    /// The question and the answer are added to the thread.
+    InThread,
+    /// It leaves no trace in the thread: the call sees the thread, but later calls see neither its question nor its
+    /// answer. Its prompt starts with the thread, which is already cached.
+    Detached,
+    /// It leaves no trace and needs nothing but its own fragments: the call sees neither the thread nor the opening, so it
+    /// costs the same however long the thread is.
+    Standalone,
 }
 
 /// Who sees a role's answers while they are streamed.
@@ -508,6 +527,15 @@ pub enum ToolRunnerKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::ContextKind;
+
+    #[test]
+    fn stable_fragment_after_a_changing_one_is_an_error() {
+        let role = RoleSpec::new("guide", Scope::Fresh)
+            .with_opening_fragment(FragmentSpec::changing("date", ContextKind::Task))
+            .with_opening_fragment(FragmentSpec::stable("role", ContextKind::Instruction));
+        assert_eq!(role.recipe_errors().len(), 2);
+    }
 
     #[test]
     fn jitter_spreads_retries_over_half_the_backoff() {

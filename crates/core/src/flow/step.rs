@@ -6,10 +6,10 @@ use crate::body::TextRef;
 use crate::event::{AgentMessagePriority, CallRequest, ChildAllotment, PhaseGraphKey, ToolRunOutcome, TurnOutcome};
 use crate::handover::{HandoverDocument, HandoverProvenance};
 use crate::ids::{
-    AgentName, AskId, CallId, ChildId, FlowName, HandoverKind, MessageId, RoleName, SessionId, ToolName, ToolRunId,
-    WorkItemName,
+    AgentName, AskId, CallId, ChildId, FlowName, HandoverKind, MessageId, PhaseName, RoleName, SessionId, ToolName,
+    ToolRunId, WorkItemName,
 };
-use crate::phase::state::PhaseProposal;
+use crate::phase::{TransitionNote, TransitionProposer};
 
 /// A step that a flow requests. Core checks it and records the resulting events.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +29,7 @@ pub enum FlowStep {
     /// Ends the current turn and cancels its pending work.
     EndTurn(TurnOutcome),
     /// Proposes a phase transition.
-    ProposePhase { phase: PhaseGraphKey, proposal: PhaseProposal },
+    ProposePhase { phase: PhaseGraphKey, to: PhaseName, by: TransitionProposer, note: TransitionNote },
     /// Counts a round of the current visit, for [`PhaseLimit::rounds_max`](crate::phase::PhaseLimit::rounds_max). If
     /// the limit is reached, the exit is entered at once, before the next step.
     CountRound { phase: PhaseGraphKey },

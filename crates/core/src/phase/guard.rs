@@ -122,7 +122,7 @@ pub enum TransitionProposer {
 
 impl TransitionProposer {
     #[must_use]
-    pub fn kind(&self) -> TransitionProposerKind {
+    pub(crate) fn kind(&self) -> TransitionProposerKind {
         match self {
             Self::User => TransitionProposerKind::User,
             Self::Operator => TransitionProposerKind::Operator,
@@ -209,7 +209,7 @@ pub enum ConditionVerdict {
 /// A requirement of a guard that is not met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UnmetRequirement {
+pub(crate) enum UnmetRequirement {
     /// No such handover was created during this visit.
     Handover(HandoverKind),
     /// A named condition does not hold.

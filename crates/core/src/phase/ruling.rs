@@ -6,7 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::guard::{GuardInputs, TransitionProposer, UnmetRequirement};
-use super::state::{PhaseGraphState, PhaseProposal, PhaseTransition, SkippedRequirement, TransitionCause};
+use super::state::{
+    PhaseGraphState, PhaseProposal, PhaseTransition, SkippedRequirement, SkippedRequirements, TransitionCause,
+};
 use super::{PhaseEntryGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
 
@@ -180,7 +182,11 @@ fn check_phase_entry<'g>(
             PhaseEdgeCheckResult::GuardUnmet(unmet) => skips.push(SkippedRequirement::Guard(unmet)),
         }
         let closes = satisfied.into_iter().chain(blocking).collect();
-        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Granted { skips }, closes });
+        return Ok(AllowedPhaseEntry {
+            to,
+            cause: TransitionCause::Granted { skips: SkippedRequirements(skips) },
+            closes,
+        });
     }
     Err(match edge_check {
         PhaseEdgeCheckResult::NoEdge => PhaseRefusalReason::NoEdge,

@@ -113,20 +113,11 @@ impl PhaseGraphState {
 }
 
 /// A proposed phase transition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PhaseProposal {
-    pub to: PhaseName,
-    pub by: TransitionProposer,
-    #[serde(default, skip_serializing_if = "TransitionNote::is_empty")]
-    pub note: TransitionNote,
-}
-
-impl PhaseProposal {
-    /// Creates a proposal without a note.
-    #[must_use]
-    pub fn new(to: impl Into<PhaseName>, by: TransitionProposer) -> Self {
-        Self { to: to.into(), by, note: TransitionNote::default() }
-    }
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PhaseProposal {
+    pub(crate) to: PhaseName,
+    pub(crate) by: TransitionProposer,
+    pub(crate) note: TransitionNote,
 }
 
 /// Texts that accompany a transition. They have no effect on the ruling.
@@ -206,7 +197,7 @@ impl PhaseTransition {
     pub fn describe_skips_or_blocked_exit(&self) -> Option<String> {
         match &self.cause {
             TransitionCause::Granted { skips } => {
-                Some(format!("`{}` was entered with a grant, which skipped {}", self.to, join_skips(skips)))
+                Some(format!("`{}` was entered with a grant, which skipped {skips}", self.to))
             }
             TransitionCause::Expired { blocked_by, .. } if !blocked_by.is_empty() => Some(format!(
                 "the limit of `{}` was reached and its exit was blocked by {}, so `{}` was entered",
@@ -231,7 +222,7 @@ pub enum TransitionCause {
     /// A grant of the user was used.
     Granted {
         /// The requirements that were skipped.
-        skips: Vec<SkippedRequirement>,
+        skips: SkippedRequirements,
     },
     /// A limit was reached.
     Expired {
@@ -261,23 +252,34 @@ pub struct SkipGrant {
     pub to: PhaseName,
     pub by: TransitionProposer,
     /// The requirements that may be skipped: all gates that can block `to`, and the edge if there is none.
-    pub skips: Vec<SkippedRequirement>,
+    pub skips: SkippedRequirements,
 }
 
 /// Writes for the user what the grant may skip.
 impl fmt::Display for SkipGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.skips.as_slice() {
-            [] => write!(f, "`{}` may be entered once, even if the guard of its edge is not met", self.to),
-            skips => write!(f, "`{}` may be entered once; this may skip {}", self.to, join_skips(skips)),
+        if self.skips.0.is_empty() {
+            return write!(f, "`{}` may be entered once, even if the guard of its edge is not met", self.to);
         }
+        write!(f, "`{}` may be entered once; this may skip {}", self.to, self.skips)
+    }
+}
+
+/// The requirements that a grant skips. Displayed as text for the user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SkippedRequirements(pub(crate) Vec<SkippedRequirement>);
+
+impl fmt::Display for SkippedRequirements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
 }
 
 /// A requirement that a grant skips.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SkippedRequirement {
+pub(crate) enum SkippedRequirement {
     /// A gate.
     Gate {
         gate: String,
@@ -310,8 +312,4 @@ impl fmt::Display for SkippedRequirement {
 
 fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
-}
-
-fn join_skips(skips: &[SkippedRequirement]) -> String {
-    skips.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

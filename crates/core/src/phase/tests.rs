@@ -9,7 +9,7 @@ mod validation;
 use crate::ids::{PhaseName, UnixMillis};
 use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, TransitionProposer};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusal, rule_on_proposal};
-use crate::phase::state::{PhaseGraphState, PhaseProposal, PhaseTransition};
+use crate::phase::state::{PhaseGraphState, PhaseProposal, PhaseTransition, TransitionNote};
 use crate::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
 
 /// The seven phases and an end, as in a project's configuration.
@@ -31,9 +31,13 @@ fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseGraphState {
     state
 }
 
+fn proposal(to: impl Into<PhaseName>, by: TransitionProposer) -> PhaseProposal {
+    PhaseProposal { to: to.into(), by, note: TransitionNote::default() }
+}
+
 /// The ruling if every condition holds.
 fn ruled(graph: &PhaseGraph, state: &PhaseGraphState, to: &str) -> PhaseProposalRuling {
-    rule_on_proposal(graph, state, &PhaseProposal::new(to, router()), &all_conditions_hold(graph))
+    rule_on_proposal(graph, state, &proposal(to, router()), &all_conditions_hold(graph))
 }
 
 fn all_conditions_hold(graph: &PhaseGraph) -> GuardInputs {

@@ -2,7 +2,10 @@
 //! visit.
 
 use super::guard::TransitionProposer;
-use super::state::{PhaseGraphState, PhaseTransition, SkipGrant, SkippedRequirement, TransitionCause, TransitionNote};
+use super::state::{
+    PhaseGraphState, PhaseTransition, SkipGrant, SkippedRequirement, SkippedRequirements, TransitionCause,
+    TransitionNote,
+};
 use super::{PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
 
@@ -36,7 +39,7 @@ pub(crate) fn issue_skip_grant(
     if !has_edge {
         skips.push(SkippedRequirement::Edge { from: state.current.clone(), to: to.clone() });
     }
-    Ok(SkipGrant { to: to.clone(), by: by.clone(), skips })
+    Ok(SkipGrant { to: to.clone(), by: by.clone(), skips: SkippedRequirements(skips) })
 }
 
 /// Why a grant was refused.

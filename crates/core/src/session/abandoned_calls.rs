@@ -3,9 +3,9 @@
 use super::apply::{UnansweredAttemptOutcome, keep_newest, ledger_account};
 use super::{AbandonedUnansweredCall, OpenCall, Session};
 use crate::ids::CallId;
-use crate::ledger::CallAttribution;
 use crate::limits::ABANDONED_CALLS_MAX;
 use crate::prompt::TokenUsage;
+use crate::session::ledger::CallAttribution;
 
 impl Session {
     /// Closes a call whose answer may still arrive and be billed.

@@ -8,17 +8,16 @@ use super::{
 use crate::body::BodyId;
 use crate::context::{CallAnswerStatus, CallThread, ContextKind, FragmentReceipt, PromptComparisonData};
 use crate::event::{
-    CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedEvent, RetryDecision, SessionOpened, ThreadCompacted,
-    TurnOutcome, UsageSource, UserMessageReceived,
+    CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedEvent, RecordedTurnOptions, RetryDecision, SessionOpened,
+    ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
 };
 use crate::flow::FlowSpec;
 use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
-use crate::ledger::CallAttribution;
 use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, THREADS_MAX};
 use crate::prompt::{ChatRole, FailedAttemptCost, FailureKind};
-use crate::thread::{Thread, ThreadMessage};
+use crate::session::ledger::CallAttribution;
+use crate::session::thread::{Thread, ThreadMessage};
 use crate::token_ratio::VendorTokenRatio;
-use crate::turn_options::RecordedTurnOptions;
 
 impl Session {
     /// Applies one event.
@@ -181,7 +180,7 @@ impl Session {
             | Event::ReceivedAskDropped { .. }
             | Event::ClaimRequested { .. }
             | Event::ClaimReleased { .. } => self.apply_cross_session_event(&recorded.event),
-            Event::PhaseTransitionRefused(_)
+            Event::PhaseTransitionRefused { .. }
             | Event::SubmissionHandled { .. }
             | Event::ReplyUndelivered { .. }
             // The end of a denied run is an event of its own.

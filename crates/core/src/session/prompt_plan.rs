@@ -13,7 +13,7 @@ use crate::flow::BodyTextLookup;
 use crate::ids::CallId;
 use crate::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptImage, PromptMessage, ToolCall};
 use crate::session::Session;
-use crate::thread::{ThreadEntries, ThreadMessage};
+use crate::session::thread::{ThreadEntries, ThreadMessage};
 
 /// A prompt whose texts are not loaded yet. It shares the thread's messages, so it is cheap to create.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Session, ToolCallWithResult, ToolRound};
-use crate::approval::SessionToolApproval;
 use crate::body::TextRef;
 use crate::event::ToolRunHoldReason;
+use crate::flow::approval::SessionToolApproval;
 use crate::ids::{CallId, RoleName, ToolRunId};
 use crate::prompt::{ChatRole, ToolCall};
-use crate::thread::ThreadMessage;
+use crate::session::thread::ThreadMessage;
 
 impl Session {
     /// Returns the use that would be allowed if a person allowed this held run for the rest of the session.
@@ -32,7 +32,7 @@ impl Session {
     }
 
     /// Returns the runs that wait for the client's results.
-    pub fn runs_waiting_for_client(&self) -> impl Iterator<Item = ToolRunId> {
+    pub(crate) fn runs_waiting_for_client(&self) -> impl Iterator<Item = ToolRunId> {
         let held = self.held_tool_runs.iter();
         held.filter(|(_, held)| held.reason == ToolRunHoldReason::ClientResult).map(|(run, _)| *run)
     }

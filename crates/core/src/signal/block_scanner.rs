@@ -335,11 +335,16 @@ impl BlockScanner {
             // A block may show an example of a block in a fence.
             (BlockMarker::Start(_), Some(_), Some(_)) => {}
             (BlockMarker::Start(marker), None, Some(region)) => {
-                push_complaint(&mut self.complaints, BlockComplaint::IgnoredMarker { marker, region });
+                push_complaint(
+                    &mut self.complaints,
+                    BlockComplaint::IgnoredMarker { marker, region: region.to_string() },
+                );
             }
             (BlockMarker::End, _, region) => {
-                let hidden =
-                    region.map(|region| BlockComplaint::IgnoredMarker { marker: END_MARKER_NAME.to_owned(), region });
+                let hidden = region.map(|region| BlockComplaint::IgnoredMarker {
+                    marker: END_MARKER_NAME.to_owned(),
+                    region: region.to_string(),
+                });
                 hidden.into_iter().for_each(|complaint| push_complaint(&mut self.complaints, complaint));
             }
             (BlockMarker::Start(name), None, None) => return self.open_block(name, candidate),

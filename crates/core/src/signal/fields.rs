@@ -27,8 +27,6 @@ const EMPTY_LIST: &str = "[]";
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockSchema {
     keys: Vec<(String, BlockFieldKind)>,
-    /// Keys of entries that the caller parses.
-    entries: Vec<String>,
 }
 
 /// The type of a field.
@@ -42,6 +40,8 @@ pub enum BlockFieldKind {
     Section(BlockSchema),
     /// Everything to the end of the block, verbatim.
     Raw,
+    /// No field, but the key of an entry that the caller parses. It only shows that a block was intended.
+    Entry,
 }
 
 impl BlockSchema {
@@ -56,13 +56,6 @@ impl BlockSchema {
         self
     }
 
-    /// Returns the schema with a key of entries that are not parsed here. They only show that a block was intended.
-    #[must_use]
-    pub fn with_entry_key(mut self, key: &str) -> Self {
-        self.entries.push(normalize_key(key));
-        self
-    }
-
     /// Returns true if the key is known at any depth.
     fn knows_key(&self, key: &str) -> bool {
         self.any_key(&|known| known == key)
@@ -71,12 +64,15 @@ impl BlockSchema {
     /// Returns true if `test` holds for a key at any depth.
     fn any_key(&self, test: &dyn Fn(&str) -> bool) -> bool {
         let within = |kind: &BlockFieldKind| matches!(kind, BlockFieldKind::Section(schema) if schema.any_key(test));
-        self.entries.iter().any(|known| test(known))
-            || self.keys.iter().any(|(known, kind)| test(known) || within(kind))
+        self.keys.iter().any(|(known, kind)| test(known) || within(kind))
     }
 
     fn field_kind(&self, key: &str) -> Option<&BlockFieldKind> {
-        self.keys.iter().find(|(known, _)| known == key).map(|(_, kind)| kind)
+        self.fields().find(|(known, _)| known == key).map(|(_, kind)| kind)
+    }
+
+    fn fields(&self) -> impl Iterator<Item = &(String, BlockFieldKind)> {
+        self.keys.iter().filter(|(_, kind)| *kind != BlockFieldKind::Entry)
     }
 }
 
@@ -148,7 +144,7 @@ pub(super) fn parse_block_fields(
     schema: &BlockSchema,
     complaints: &mut Vec<BlockComplaint>,
 ) -> BlockFields {
-    if schema.keys.is_empty() {
+    if schema.fields().next().is_none() {
         return BlockFields::default();
     }
     let mut reader = BlockFieldParser { frames: vec![OpenBlockSection::new(name.to_owned(), schema)], complaints };
@@ -389,7 +385,7 @@ impl<'a> BlockFieldParser<'a, '_> {
         let at = format!("{}.{}", frame.path, field.name);
         let value = match field.kind {
             BlockFieldKind::List => list_value::parse_list_value(field.first, &field.lines, &at, self.complaints),
-            BlockFieldKind::Text | BlockFieldKind::Raw | BlockFieldKind::Section(_) => {
+            BlockFieldKind::Text | BlockFieldKind::Raw | BlockFieldKind::Section(_) | BlockFieldKind::Entry => {
                 parse_text_value(field.first, &field.lines)
             }
         };

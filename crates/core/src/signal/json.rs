@@ -32,14 +32,8 @@ pub enum JsonComplaint {
     Truncated,
 }
 
-/// Finds the JSON of a reply: the first valid value in a fence, else the first repairable one in a fence, else the
-/// longest in the text.
-#[must_use]
-pub fn find_json(text: &str) -> JsonSearchResult {
-    find_json_where(text, |_| true)
-}
-
-/// Finds JSON like [`find_json`], among the values that `accepts` returns true for.
+/// Finds the JSON of a reply among the values that `accepts` returns true for: the first valid value in a fence, else the
+/// first repairable one in a fence, else the longest in the text.
 #[must_use]
 pub fn find_json_where(text: &str, accepts: impl Fn(&Value) -> bool) -> JsonSearchResult {
     let mut search = JsonSearch { is_accepted: &accepts, saw_rejected: false };

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{
+    ContextKind, FragmentOverflowPolicy, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment,
+};
 use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallResolution};
 use segue_core::event::{
     AgentMessagePriority, CallRequest, Event, MidTurnPolicy, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
@@ -18,13 +20,13 @@ use segue_core::handover::{
     HandoverProvenance, HandoverSpec,
 };
 use segue_core::ids::{CallId, FragmentName};
+use segue_core::phase::TransitionNote;
 use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
-use segue_core::phase::{PhaseProposal, TransitionNote};
 use segue_core::prompt::{
     CallFailure, FailureKind, ModelOutputFormat, ModelReply, ModelToolSpec, StopReason, TokenUsage, ToolCall,
 };
-use segue_core::scope::{Scope, ThreadEndTrigger};
+use segue_core::scope::{Scope, ThreadEndTrigger, ThreadPartitionKey};
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
@@ -82,12 +84,17 @@ impl All {
             .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
             .with_opening_fragment(FragmentSpec::changing("brief", ContextKind::Handover))
             .with_ask("reply", [said()])
-            .with_ask("note", [note().pin(), said()])
+            .with_ask("note", [note().with_retention(FragmentRetention::Pinned), said()])
             .with_tool("look")
             .with_tool("tick");
         speaker.compaction.summarizer = Some(SummarizerRole { role: "scribe".into(), ask: "fold".into() });
         speaker.reply_tokens_max = 200;
-        let mut expert = RoleSpec::new("expert", Scope::per_model().with_age_ms_max(5_000)).with_ask("note", [note()]);
+        let aged_per_model = Scope::Persistent {
+            partitions: [ThreadPartitionKey::Model].into(),
+            boundaries: [].into(),
+            age_ms_max: Some(5_000),
+        };
+        let mut expert = RoleSpec::new("expert", aged_per_model).with_ask("note", [note()]);
         expert.output = ModelOutputFormat::Json(json!({"type": "object"}));
         expert.unknown_outcome = UnknownOutcomePolicy::AskOperator;
         let coder =
@@ -141,7 +148,7 @@ fn step_for_order(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep>
                 ..TransitionNote::default()
             };
             let by = TransitionProposer::Role("speaker".into());
-            FlowStep::ProposePhase { phase: talk(), proposal: PhaseProposal { to: word(1).into(), by, note } }
+            FlowStep::ProposePhase { phase: talk(), to: word(1).into(), by, note }
         }
         "hand" => {
             let document = HandoverDocument::from([

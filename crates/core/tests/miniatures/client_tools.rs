@@ -1,15 +1,16 @@
 //! Tools that the client runs, options that change within a turn, and a required format.
 
 use segue_core::decide::{OperatorCommand, SessionInput};
+use segue_core::event::{ClientToolResult, TurnOptions};
 use segue_core::ids::ToolRunId;
 use segue_core::prompt::{ModelToolSpec, ToolChoice, ToolUseRules};
 use segue_core::scope::Scope;
-use segue_core::turn_options::{ClientToolResult, TurnOptions};
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
 
 pub(crate) fn flow() -> ClosureFlow {
-    let role = ClosureFlow::test_role("speaker", Scope::per_session()).accepting_turn_options();
+    let mut role = ClosureFlow::test_role("speaker", Scope::per_session());
+    role.accepts_turn_options = true;
     ClosureFlow::new(ClosureFlow::spec_with_role(role), ClosureFlow::react_as_chat)
 }
 

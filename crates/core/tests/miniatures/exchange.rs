@@ -1,19 +1,18 @@
 //! A session that talks to others: the golden journal with every kind of event between sessions.
 
-use segue_core::decide::{OperatorCommand, SessionInput};
+use segue_core::decide::{OperatorCommand, SessionInput, Submission, SubmissionSender};
 use segue_core::event::{AskOutcome, ChildAllotment, ChildOrigin, ChildOutcome, Event, SessionOpened, TurnOutcome};
 use segue_core::flow::{FlowContext, FlowStep, SpawnChildRequest};
 use segue_core::ids::{AskId, ChildId, SessionUid, SubmissionId};
-use segue_core::ledger::ChildUsage;
-use segue_core::submission::{InboxInput, Submission, SubmissionSender};
+use segue_core::session::ChildUsage;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::{Value, json};
 
 /// A flow whose messages name the step to take.
 pub(crate) fn flow() -> ClosureFlow {
-    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role())
-        .with_child_flow("helper")
-        .with_ask_topic("status", "how far it is");
+    let mut spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
+    spec.child_flows.insert("helper".into());
+    spec.ask_topics.insert("status".to_owned(), "how far it is".to_owned());
     ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => steps_for_turn(view),
         Event::AskReceived(received) if received.body == json!("now") => {
@@ -50,8 +49,7 @@ fn steps_for_turn(view: &FlowContext<'_, ()>) -> Vec<FlowStep> {
 
 fn submit(harness: &mut SessionHarness, id: u64, from: &str, submission: Submission) {
     let sender = Some(SubmissionSender { session: from.into(), uid: SessionUid(id + 100) });
-    let entry = InboxInput { id: SubmissionId(id), sender, content: Ok(submission) };
-    harness.apply_input(SessionInput::Submitted(Box::new(entry)));
+    harness.apply_input(SessionInput::Submitted { id: SubmissionId(id), sender, content: Ok(submission) });
 }
 
 /// Produces every kind of event between sessions.

@@ -408,7 +408,7 @@ fn kind(event: &Event) -> &'static str {
         Event::ThreadReset { .. } => "thread_reset",
         Event::ThreadCompacted(_) => "thread_compacted",
         Event::PhaseEntered(_) => "phase_entered",
-        Event::PhaseTransitionRefused(_) => "phase_transition_refused",
+        Event::PhaseTransitionRefused { .. } => "phase_transition_refused",
         Event::PhaseRoundCounted { .. } => "phase_round_counted",
         Event::SkipGranted { .. } => "skip_granted",
         Event::HandoverCreated(_) => "handover_created",

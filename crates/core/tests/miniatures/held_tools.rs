@@ -1,8 +1,7 @@
 //! Tool runs that wait for a person, and a result with data and an artifact.
 
-use segue_core::approval::ToolApprovalPolicy;
 use segue_core::decide::{OperatorCommand, SessionInput};
-use segue_core::flow::{FlowToolDeclaration, UnknownOutcomePolicy};
+use segue_core::flow::{FlowToolDeclaration, ToolApprovalPolicy, UnknownOutcomePolicy};
 use segue_core::ids::ToolRunId;
 use segue_core::prompt::ModelToolSpec;
 use segue_core::scope::Scope;

@@ -6,7 +6,7 @@ use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, Turn
 use segue_core::flow::FlowStep;
 use segue_core::phase::{
     ConditionVerdict, Guard, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
-    PhaseProposal, PhaseSpec, TransitionProposer,
+    PhaseSpec, TransitionNote, TransitionProposer,
 };
 use segue_testkit::{ClosureFlow, SessionHarness};
 
@@ -41,10 +41,10 @@ pub(crate) fn flow() -> ClosureFlow {
                 "again" => "build",
                 _ => "end",
             };
-            let proposal = PhaseProposal::new(to, TransitionProposer::Role("speaker".into()));
-            vec![FlowStep::ProposePhase { phase: key(), proposal }]
+            let (by, note) = (TransitionProposer::Role("speaker".into()), TransitionNote::default());
+            vec![FlowStep::ProposePhase { phase: key(), to: to.into(), by, note }]
         }
-        Event::PhaseRoundCounted { .. } | Event::PhaseTransitionRefused(_) => {
+        Event::PhaseRoundCounted { .. } | Event::PhaseTransitionRefused { .. } => {
             vec![FlowStep::Call(CallRequest::new("speaker", "reply"))]
         }
         Event::PhaseEntered(entered) if entered.transition.to != "check" => {

@@ -1,9 +1,8 @@
 //! Tool runs that wait for a person's approval.
 
-use segue_core::approval::{ToolApprovalPolicy, ToolApprovalRules};
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{Event, MidTurnPolicy, ToolRunOutcome};
-use segue_core::flow::{FlowSpec, FlowToolDeclaration, ToolRunnerKind};
+use segue_core::flow::{FlowSpec, FlowToolDeclaration, ToolApprovalPolicy, ToolApprovalRules, ToolRunnerKind};
 use segue_core::ids::ToolRunId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::scope::Scope;

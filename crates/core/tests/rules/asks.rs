@@ -1,10 +1,9 @@
 //! Questions between sessions, and claims.
 
-use segue_core::decide::{CLAIM_TOPIC, InputRefusal, OperatorCommand, RELEASE_TOPIC, SessionInput};
+use segue_core::decide::{CLAIM_TOPIC, InputRefusal, OperatorCommand, RELEASE_TOPIC, SessionInput, Submission};
 use segue_core::event::{AskOutcome, Event, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::{AskId, Seq, SessionUid};
-use segue_core::submission::Submission;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
 
@@ -29,7 +28,8 @@ fn ask_peer() -> FlowStep {
 
 /// A session that answers questions about the weather.
 fn answering() -> SessionHarness {
-    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_ask_topic("weather", "the weather");
+    let mut spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
+    spec.ask_topics.insert("weather".to_owned(), "the weather".to_owned());
     SessionHarness::open(ClosureFlow::new(spec, |_, event| match &event.event {
         Event::AskReceived(received) if received.reply_to.is_some() => {
             vec![FlowStep::AnswerAsk { ask: received.ask, reply: Ok(json!("sunny")) }]
@@ -158,12 +158,10 @@ fn r7_a_copy_holds_no_claim_and_owes_no_reply() {
 #[test]
 fn an_entry_that_cannot_be_read_is_recorded_and_refused() {
     let mut harness = answering();
-    let entry = segue_core::submission::InboxInput {
-        id: segue_core::ids::SubmissionId(5),
-        sender: None,
-        content: Submission::decode(b"{\"type\":\"from_the_future\"}"),
-    };
-    let decision = harness.try_input(SessionInput::Submitted(Box::new(entry))).expect("handled");
+    let unknown = serde_json::from_str::<Submission>("{\"type\":\"from_the_future\"}");
+    let content = Err(unknown.expect_err("there is no such submission").to_string());
+    let input = SessionInput::Submitted { id: segue_core::ids::SubmissionId(5), sender: None, content };
+    let decision = harness.try_input(input).expect("handled");
     assert!(matches!(decision.submission_outcome, Some(Err(InputRefusal::UnusableSubmission(_)))));
     assert!(matches!(decision.events.last().map(|event| &event.event), Some(Event::SubmissionHandled { .. })));
 }

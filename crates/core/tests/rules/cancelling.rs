@@ -6,10 +6,9 @@ use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, MidTurnPolicy, TurnOutcome};
 use segue_core::flow::{FlowStep, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
-use segue_core::ledger::UsageTotals;
 use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, ModelReply, TokenUsage};
 use segue_core::scope::Scope;
-use segue_core::session::SessionState;
+use segue_core::session::{SessionState, UsageTotals};
 use segue_testkit::{ClosureFlow, SessionHarness};
 
 use super::{events, note};

@@ -1,11 +1,10 @@
 //! Child sessions: starting, allotments, results, closing, copies.
 
-use segue_core::decide::{Decision, InputRefusal, OperatorCommand, SessionInput};
+use segue_core::decide::{Decision, InputRefusal, OperatorCommand, SessionInput, Submission, SubmissionSender};
 use segue_core::event::{ChildAllotment, ChildOrigin, ChildOutcome, Event, SessionOpened, TurnOutcome};
 use segue_core::flow::{FlowStep, SpawnChildRequest};
 use segue_core::ids::{ChildId, Seq, SessionUid, SubmissionId};
-use segue_core::ledger::ChildUsage;
-use segue_core::submission::{InboxInput, Submission, SubmissionSender};
+use segue_core::session::ChildUsage;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::{Value, json};
 
@@ -25,7 +24,8 @@ fn request(key: &str) -> SpawnChildRequest {
 
 /// A session that starts the given children in each turn and ends the turn when the first of them has ended.
 fn parent(children: Vec<SpawnChildRequest>) -> SessionHarness {
-    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_child_flow("helper");
+    let mut spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
+    spec.child_flows.insert("helper".into());
     SessionHarness::open(ClosureFlow::new(spec, move |view, event| match &event.event {
         Event::TurnStarted { .. } => children.iter().cloned().map(FlowStep::Spawn).collect(),
         Event::ChildEnded { .. } if view.session.current_turn.is_some() => {
@@ -52,7 +52,8 @@ fn opened_as_child(allotment: ChildAllotment) -> SessionOpened {
 
 /// A child session that starts children itself, and ends its turn at once.
 fn child(allotment: ChildAllotment, children: Vec<SpawnChildRequest>) -> SessionHarness {
-    let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role()).with_child_flow("helper");
+    let mut spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
+    spec.child_flows.insert("helper".into());
     let flow = ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::UserMessageReceived(_) => children.iter().cloned().map(FlowStep::Spawn).collect(),
         Event::TurnStarted { .. } => vec![FlowStep::EndTurn(TurnOutcome::Done)],
@@ -72,8 +73,8 @@ fn allotment(cost: Option<u64>, depth: u32, descendants: u32, at_once: u32) -> C
 
 pub(super) fn submit(harness: &mut SessionHarness, from: Option<&str>, submission: Submission) -> Decision {
     let sender = from.map(|session| SubmissionSender { session: session.into(), uid: SessionUid(7) });
-    let entry = InboxInput { id: SubmissionId(1), sender, content: Ok(submission) };
-    harness.try_input(SessionInput::Submitted(Box::new(entry))).expect("an entry is never refused as an input")
+    let input = SessionInput::Submitted { id: SubmissionId(1), sender, content: Ok(submission) };
+    harness.try_input(input).expect("an entry is never refused as an input")
 }
 
 fn ended(result: Value, cost: u64) -> Submission {
@@ -86,8 +87,8 @@ fn a_child_is_part_of_the_decision_and_its_result_an_event() {
     let mut harness = parent(vec![request("left")]);
     let input = super::message("go");
     let decision = harness.try_input(input).expect("accepted");
-    let [started] = &decision.children[..] else { panic!("{:?}", decision.children) };
-    assert_eq!(started.spawned.session, "test~1");
+    let [(started, _)] = &decision.children[..] else { panic!("{:?}", decision.children) };
+    assert_eq!(started.session, "test~1");
     assert!(harness.session().is_at_rest() && !harness.session().is_idle(), "the turn waits, without a task");
     submit(&mut harness, Some("test~1"), ended(json!({"answer": 42}), 30));
     assert_eq!(outcomes(&harness), ["done"]);

@@ -1,20 +1,20 @@
 //! Tools that the client runs itself.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::event::{Event, ToolRunHoldReason};
+use segue_core::event::{ClientToolResult, Event, ToolRunHoldReason, TurnOptions};
 use segue_core::ids::ToolRunId;
 use segue_core::prompt::{
     ModelOutputFormat, ModelReply, ModelToolSpec, StopReason, ToolCall, ToolChoice, ToolUseRules,
 };
 use segue_core::scope::Scope;
-use segue_core::turn_options::{ClientToolResult, TurnOptions};
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
 
 use super::{events, outcomes};
 
 fn flow() -> ClosureFlow {
-    let role = ClosureFlow::test_role("speaker", Scope::per_session()).accepting_turn_options();
+    let mut role = ClosureFlow::test_role("speaker", Scope::per_session());
+    role.accepts_turn_options = true;
     ClosureFlow::new(ClosureFlow::spec_with_role(role), ClosureFlow::react_as_chat)
 }
 
@@ -131,7 +131,8 @@ fn flow_without_such_a_role_refuses_options() {
     let mut harness = SessionHarness::open(flow);
     let refused = harness.try_input(message(options(&["look"]))).expect_err("it is refused");
     assert!(refused.to_string().contains("its own tools"), "{refused}");
-    let role = ClosureFlow::test_role("speaker", Scope::per_session()).accepting_turn_options().with_tool("own");
+    let mut role = ClosureFlow::test_role("speaker", Scope::per_session()).with_tool("own");
+    role.accepts_turn_options = true;
     let errors = ClosureFlow::spec_with_role(role).validation_errors();
     assert!(errors.iter().any(|error| error.contains("no tools of its own")), "{errors:?}");
 }

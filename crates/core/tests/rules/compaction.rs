@@ -8,7 +8,7 @@ use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ThreadLengthLimit, ToolRunn
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::{ChatRole, FailureKind};
 use segue_core::scope::Scope;
-use segue_core::thread::Thread;
+use segue_core::session::Thread;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
 

@@ -1,10 +1,12 @@
 //! Private questions that read a thread without adding to it, or need no thread at all; fragments that do not stay in the
 //! thread; answers with a schema of their own, and turns that a command starts.
 
-use segue_core::context::{CallThread, ContextKind, FragmentSpec, PreviousPromptComparison, PromptReceipt};
+use segue_core::context::{
+    CallThread, ContextKind, FragmentRetention, FragmentSpec, PreviousPromptComparison, PromptReceipt,
+};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, TurnOutcome};
-use segue_core::flow::{FlowCommandSpec, FlowStep, RoleSpec};
+use segue_core::flow::{FlowCommandSpec, FlowStep, PrivateAskKind, RoleSpec};
 use segue_core::prompt::ModelOutputFormat;
 use segue_core::signal::SignalForm;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -12,7 +14,11 @@ use serde_json::json;
 
 /// Opens a session in which a private question follows each reply.
 fn open_with_question() -> SessionHarness {
-    open_with_role(ClosureFlow::speaker_role().with_detached_ask("question", [note_fragment()]))
+    open_with_role(ClosureFlow::speaker_role().with_private_ask(
+        "question",
+        PrivateAskKind::Detached,
+        [note_fragment()],
+    ))
 }
 
 fn note_fragment() -> FragmentSpec {
@@ -73,7 +79,11 @@ fn prompt_after_a_detached_question_still_continues_the_cached_prefix() {
 }
 
 fn open_with_standalone_question() -> SessionHarness {
-    open_with_role(ClosureFlow::speaker_role().with_standalone_ask("question", [note_fragment()]))
+    open_with_role(ClosureFlow::speaker_role().with_private_ask(
+        "question",
+        PrivateAskKind::Standalone,
+        [note_fragment()],
+    ))
 }
 
 fn last_receipt(harness: &SessionHarness) -> PromptReceipt {
@@ -117,7 +127,8 @@ fn standalone_question_costs_the_same_however_long_the_thread_is() {
 /// Opens a session in which each reply is asked for with a note that does not stay in the thread.
 fn open_with_passing_note() -> SessionHarness {
     let message = FragmentSpec::changing("message", ContextKind::UserWords);
-    let speaker = ClosureFlow::speaker_role().with_ask("reply", [note_fragment().for_its_call_only(), message]);
+    let speaker = ClosureFlow::speaker_role()
+        .with_ask("reply", [note_fragment().with_retention(FragmentRetention::CallOnly), message]);
     let flow = ClosureFlow::new(ClosureFlow::spec_with_role(speaker), |_, event| match &event.event {
         Event::TurnStarted { .. } => {
             vec![FlowStep::Call(CallRequest { metadata: json!("news"), ..CallRequest::new("speaker", "reply") })]
@@ -160,11 +171,13 @@ fn prompt_after_a_fragment_for_its_call_only_reports_where_the_cached_prefix_end
 
 #[test]
 fn role_with_tools_must_keep_its_fragments() {
-    let mut speaker = ClosureFlow::speaker_role().with_ask("reply", [note_fragment().for_its_call_only()]);
+    let mut speaker =
+        ClosureFlow::speaker_role().with_ask("reply", [note_fragment().with_retention(FragmentRetention::CallOnly)]);
     speaker.tools.push("lookup".into());
     let errors = ClosureFlow::spec_with_role(speaker).validation_errors();
     assert!(errors.iter().any(|error| error.contains("all its fragments must stay")), "{errors:?}");
-    let speaker = ClosureFlow::speaker_role().with_opening_fragment(note_fragment().for_its_call_only());
+    let speaker =
+        ClosureFlow::speaker_role().with_opening_fragment(note_fragment().with_retention(FragmentRetention::CallOnly));
     let errors = ClosureFlow::spec_with_role(speaker).validation_errors();
     assert!(errors.iter().any(|error| error.contains("cannot be for its call only")), "{errors:?}");
 }

@@ -5,10 +5,9 @@ use segue_core::decide::{OperatorCommand, RecomputeOverrides};
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::{FlowStep, ToolRunnerKind, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
-use segue_core::ledger::UsageTotals;
 use segue_core::prompt::FailureKind;
 use segue_core::scope::Scope;
-use segue_core::session::Effect;
+use segue_core::session::{Effect, UsageTotals};
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
 

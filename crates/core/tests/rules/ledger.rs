@@ -3,11 +3,11 @@
 use segue_core::decide::SessionInput;
 use segue_core::event::{CallRequest, Event, TurnOutcome, UsageSource};
 use segue_core::flow::FlowStep;
-use segue_core::ledger::UsageTotals;
 use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, ModelReply, TokenUsage};
 use segue_core::scope::Scope;
+use segue_core::session::UsageTotals;
 use segue_testkit::{ClosureFlow, SessionHarness};
 
 use super::events;

@@ -8,7 +8,7 @@ use segue_core::flow::{FlowSpec, FlowStep, RoleSpec};
 use segue_core::handover::{HandoverDocument, HandoverProvenance, HandoverSpec};
 use segue_core::phase::{ConditionVerdict, Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
-use segue_core::phase::{PhaseProposal, TransitionCause};
+use segue_core::phase::{TransitionCause, TransitionNote};
 use segue_core::scope::Scope;
 use segue_core::session::Effect;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -226,7 +226,7 @@ fn t9_gate_is_closed_by_evidence_that_the_flow_sees_on_leaving() {
     assert_eq!(open_gates(&harness), 1, "entering is no evidence");
     harness.run_command(propose("publish"));
     let refused = events(&harness, |event| match event {
-        Event::PhaseTransitionRefused(refused) => Some(refused.refusal.to_string()),
+        Event::PhaseTransitionRefused { refusal, .. } => Some(refusal.to_string()),
         _ => None,
     });
     assert_eq!(
@@ -251,10 +251,10 @@ fn turn_with_a_transition_counts_in_the_phases_with_calls() {
                     calls: Vec::new(),
                     provenance: HandoverProvenance::Emitted,
                 };
-                let go = PhaseProposal::new("review", TransitionProposer::Role("speaker".into()));
+                let by = TransitionProposer::Role("speaker".into());
                 vec![
                     hand,
-                    FlowStep::ProposePhase { phase: key(), proposal: go },
+                    FlowStep::ProposePhase { phase: key(), to: "review".into(), by, note: TransitionNote::default() },
                     FlowStep::Call(CallRequest::new("speaker", "reply")),
                 ]
             }
@@ -288,7 +288,7 @@ fn refused_proposal_is_recorded_and_changes_nothing() {
     let propose = |to: &str| OperatorCommand::Propose { phase: key(), to: to.into(), reason: None };
     harness.run_command(propose("review")).run_command(propose("nowhere")).run_command(propose("draft"));
     let refused = events(&harness, |event| match event {
-        Event::PhaseTransitionRefused(refused) => Some(refused.refusal.to.to_string()),
+        Event::PhaseTransitionRefused { refusal, .. } => Some(refusal.to.to_string()),
         _ => None,
     });
     assert_eq!(refused, ["review", "nowhere"]);
@@ -363,7 +363,9 @@ fn agents_graph_starts_with_its_first_call_and_sees_later_handovers() {
             },
             FlowStep::ProposePhase {
                 phase: proposed.clone(),
-                proposal: PhaseProposal::new("review", TransitionProposer::Agent("ann".into())),
+                to: "review".into(),
+                by: TransitionProposer::Agent("ann".into()),
+                note: TransitionNote::default(),
             },
         ],
         _ => Vec::new(),
@@ -391,7 +393,9 @@ fn handover_opens_guards_only_of_its_owners_graph() {
     let graph_of = |agent: &str| PhaseGraphKey { graph: "talk".into(), owner: PhaseStateOwner::Agent(agent.into()) };
     let propose = move |agent: &str| FlowStep::ProposePhase {
         phase: graph_of(agent),
-        proposal: PhaseProposal::new("review", TransitionProposer::Agent(agent.into())),
+        to: "review".into(),
+        by: TransitionProposer::Agent(agent.into()),
+        note: TransitionNote::default(),
     };
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => {

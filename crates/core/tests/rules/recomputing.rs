@@ -3,7 +3,7 @@
 use segue_core::body::BodyVisibility;
 use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeOverrides, SessionInput, prepare_recomputation};
 use segue_core::event::Event;
-use segue_core::flow::{FlowStep, RoleSpec};
+use segue_core::flow::{FlowStep, PrivateAskKind, RoleSpec};
 use segue_core::prompt::{FailureKind, ModelReply};
 use segue_core::session::SessionState;
 use segue_core::signal::BlockSet;
@@ -98,8 +98,8 @@ fn turn_does_not_wait_for_a_repeated_call_and_a_closed_session_makes_none() {
 fn answer_to_a_private_ask_is_not_visible_to_the_user() {
     let role: RoleSpec = ClosureFlow::speaker_role().visible_to_user(BlockSet::default());
     assert!(role.hidden_blocks(&"note".into()).is_some());
-    let fragments = role.recipe.asks["note"].clone();
-    let role = role.with_private_ask("note", fragments);
+    let fragments = role.asks["note"].clone();
+    let role = role.with_private_ask("note", PrivateAskKind::InThread, fragments);
     assert!(role.hidden_blocks(&"note".into()).is_none() && role.hidden_blocks(&"reply".into()).is_some());
     let mut harness =
         SessionHarness::open(ClosureFlow::new(ClosureFlow::spec_with_role(role), |view, event| match &event.event {

@@ -78,8 +78,8 @@ fn vendor_with_a_ratio_of_one_and_a_half_never_gets_an_oversized_prompt() {
     let last = &calls[79].receipt;
     let ratio = harness.session().token_ratio_permille(&"plain".into());
     assert!((1_450..=1_500).contains(&ratio), "{ratio}");
-    assert_eq!(last.vendor_tokens(), last.vendor_tokens_estimate.expect("it was reckoned"));
-    assert!(last.vendor_tokens() > last.tokens * 14 / 10, "{last:?}");
+    let vendor_tokens = last.vendor_tokens_estimate.expect("it was reckoned");
+    assert!(vendor_tokens > last.tokens * 14 / 10, "{last:?}");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn prompt_that_is_too_long_only_by_estimate_is_sent() {
     answer(&mut harness, 3_000);
     harness.send_message(&words(5_000));
     let call = opened(&harness).pop().expect("it is made all the same");
-    assert!(call.receipt.tokens < WINDOW && call.receipt.vendor_tokens() > WINDOW, "{:?}", call.receipt);
+    assert!(call.receipt.tokens < WINDOW && call.receipt.vendor_tokens_estimate > Some(WINDOW), "{:?}", call.receipt);
     assert_eq!((harness.open_call_roles(), outcomes(&harness)), (vec!["speaker".to_owned()], vec!["done".to_owned()]));
     let folded = events(&harness, |event| matches!(event, Event::ThreadCompacted(_)).then_some(()));
     assert_eq!(folded.len(), 1, "made as short as our own count asks for");

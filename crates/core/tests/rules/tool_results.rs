@@ -7,7 +7,7 @@ use segue_core::flow::{FlowToolDeclaration, ToolRunnerKind};
 use segue_core::ids::ToolRunId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::scope::Scope;
-use segue_core::tool::{RecordedToolArtifact, ToolArtifact, ToolArtifactKind, ToolResult};
+use segue_core::tool::{ToolArtifact, ToolArtifactKind, ToolResult};
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn diff(name: &str, text: String) -> ToolArtifact {
     ToolArtifact { kind: ToolArtifactKind::Diff, name: name.to_owned(), media_type: "text/x-diff".to_owned(), text }
 }
 
-fn finish(harness: &mut SessionHarness, result: ToolResult) -> (TextRef, Option<Value>, Vec<RecordedToolArtifact>) {
+fn finish(harness: &mut SessionHarness, result: ToolResult) -> (TextRef, Option<Value>, Vec<ToolArtifact<TextRef>>) {
     harness.apply_input(SessionInput::ToolResult { run: ToolRunId(1), result });
     let ended = events(harness, |event| match event {
         Event::ToolRunEnded { text, value, artifacts, .. } => Some((*text, value.clone(), artifacts.clone())),

@@ -6,7 +6,7 @@ use segue_core::flow::{FlowSpec, FlowStep, FlowToolDeclaration, ToolRunnerKind, 
 use segue_core::ids::TurnId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::prompt::FailureKind;
-use segue_core::scope::Scope;
+use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::session::Effect;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
@@ -15,7 +15,7 @@ use super::{events, message, note, outcomes, refused_steps, tool};
 
 fn spec() -> FlowSpec {
     ClosureFlow::spec_with_role(ClosureFlow::speaker_role())
-        .with_role(ClosureFlow::test_role("worker", Scope::per_turn()))
+        .with_role(ClosureFlow::test_role("worker", Scope::per_session().ended_by(ThreadEndTrigger::Turn)))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A flow with a role for every scope, which follows orders in the user's messages and the models' answers. Each text
 //! contains the call in which it was created: `‹c7›`.
 
-use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{ContextKind, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
 };
@@ -10,7 +10,7 @@ use segue_core::flow::{
     UnknownOutcomePolicy,
 };
 use segue_core::ids::{CallId, FragmentName, TurnId};
-use segue_core::phase::PhaseProposal;
+use segue_core::phase::TransitionNote;
 use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
 use segue_core::prompt::ModelToolSpec;
@@ -75,7 +75,7 @@ fn role(name: &str, scope: Scope) -> RoleSpec {
     let mut role = RoleSpec::new(name, scope)
         .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
         .with_ask("task", [task(), FragmentSpec::changing("message", ContextKind::UserWords)])
-        .with_ask("pin", [task().pin()])
+        .with_ask("pin", [task().with_retention(FragmentRetention::Pinned)])
         .with_ask("same", [FragmentSpec::changing("same", ContextKind::Task)])
         .with_tool("look");
     role.reply_tokens_max = 100;
@@ -104,7 +104,9 @@ impl Everything {
             .with_graph(graph("mood", PhaseGraphOwnerKind::Role))
             .with_graph(graph("steps", PhaseGraphOwnerKind::Agent))
             .with_role(role("fresh", Scope::Fresh))
-            .with_role(summarised(role("turn", Scope::per_turn()).with_opening_fragment(opened())))
+            .with_role(summarised(
+                role("turn", Scope::per_session().ended_by(ThreadEndTrigger::Turn)).with_opening_fragment(opened()),
+            ))
             .with_role(summarised(role("session", Scope::per_session())))
             .with_role(role("phase", Scope::per_phase()).with_phase_graph("track").with_opening_fragment(opened()))
             .with_role(unknown(summarised(role("model", Scope::per_model())), UnknownOutcomePolicy::AskOperator))
@@ -116,7 +118,10 @@ impl Everything {
             .with_role(summarised(
                 role("host", Scope::per_phase().ended_by(ThreadEndTrigger::Model)).with_phase_graph("mood"),
             ))
-            .with_role(role("aged", Scope::per_session().with_age_ms_max(AGED_MS)))
+            .with_role(role(
+                "aged",
+                Scope::Persistent { partitions: [].into(), boundaries: [].into(), age_ms_max: Some(AGED_MS) },
+            ))
             .with_role(role("coder", Scope::per_phase().ended_by(ThreadEndTrigger::WorkItem)).with_phase_graph("steps"))
             .with_role(scribe)
             .with_tool(FlowToolDeclaration {
@@ -138,8 +143,8 @@ impl Everything {
                 work: work.map(|work| format!("work-{work}").into()),
             },
             Order::Go { graph, to } => {
-                let proposal = PhaseProposal::new(PHASES[*to], TransitionProposer::Engine);
-                FlowStep::ProposePhase { phase: key(*graph), proposal }
+                let (to, note) = (PHASES[*to].into(), TransitionNote::default());
+                FlowStep::ProposePhase { phase: key(*graph), to, by: TransitionProposer::Engine, note }
             }
             Order::Cancel { place } => {
                 let call = session.open_calls.keys().nth(place % session.open_calls.len().max(1))?;

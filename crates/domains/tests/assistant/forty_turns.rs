@@ -25,13 +25,13 @@ const MESSAGES: [&str; 4] = [
 /// Returns the largest prompt that a node's recipe allows, in tokens.
 fn budget(role: &str) -> u32 {
     let spec = assistant_flow_spec(&ConfiguredDomains::new(DomainSchema::built_in()));
-    let recipe = &spec.roles[role].recipe;
+    let role = &spec.roles[role];
     let sum = |fragments: &[segue_core::context::FragmentSpec]| -> u32 {
         // Stable fragments have no budget; no instruction is longer than this.
         fragments.iter().map(|fragment| fragment.tokens_max.unwrap_or(1_500)).sum()
     };
-    let asks = recipe.asks.values().map(|ask| sum(ask)).max().unwrap_or_default();
-    sum(&recipe.opening) + asks
+    let asks = role.asks.values().map(|ask| sum(ask)).max().unwrap_or_default();
+    sum(&role.opening) + asks
 }
 
 #[tokio::test]

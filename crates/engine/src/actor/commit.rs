@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use segue_core::body::BodyId;
 use segue_core::codec;
-use segue_core::decide::{DecideError, Decision, DecisionEnv, InputRefusal, SessionInput, decide, decide_without_flow};
+use segue_core::decide::{DecideError, Decision, DecisionEnv, InputRefusal, SessionInput, decide};
 use segue_core::event::{Event, RecordedEvent};
 use segue_core::flow::BodyTextLookup;
 use segue_core::ids::{MessageId, SubmissionId};
@@ -17,6 +17,7 @@ use crate::call_policy::SessionUsageChange;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::event_log::log_recorded_events;
+use crate::inbox::is_exempt_from_limit;
 use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 use crate::load::{UncertainCommitOutcome, encode_events, find_commit_outcome, place_bodies_at_first_use};
 use crate::registry::ActorMessage;
@@ -62,7 +63,7 @@ impl SessionActor {
         // Recovering is no progress: a session that ends every process that resumes it would never be quarantined.
         let shows_progress = !matches!(input, SessionInput::Recovered);
         let submission = match &input {
-            SessionInput::Submitted(entry) => Some(entry.id),
+            SessionInput::Submitted { id, .. } => Some(*id),
             _ => None,
         };
         let decision = match self.decide_input(input).await {
@@ -166,8 +167,8 @@ impl SessionActor {
     fn decide_without_flow(&mut self, input: SessionInput, flow_error: Error) -> Result<Decision, Error> {
         let is_refusable = match &input {
             SessionInput::Message { .. } | SessionInput::ClientMessage { .. } | SessionInput::Open(_) => true,
-            SessionInput::Submitted(entry) => {
-                entry.content.as_ref().is_ok_and(|content| !content.is_exempt_from_limit())
+            SessionInput::Submitted { content, .. } => {
+                content.as_ref().is_ok_and(|submission| !is_exempt_from_limit(submission))
             }
             _ => false,
         };
@@ -178,8 +179,9 @@ impl SessionActor {
             // Messages queued behind the failed turn are handled next.
             self.backlog.push_back(ActorMessage::without_reply(SessionInput::Tick));
         }
-        match decide_without_flow(&*self.flow, &self.cached.state, input, self.decision_env(), &flow_error.to_string())
-        {
+        let reason = flow_error.to_string();
+        let env = DecisionEnv { flow_error: Some(&reason), ..self.decision_env() };
+        match decide(&*self.flow, &self.cached.state, input, env) {
             Ok(decision) => Ok(decision),
             Err(DecideError::Refused(refusal)) => Err(refusal.into()),
             Err(DecideError::MissingTexts(_)) => Err(flow_error),
@@ -196,6 +198,7 @@ impl SessionActor {
             child_checker: &*self.shared,
             approval_rules: &self.shared.approval_rules,
             dispatch: self.shared.effects_mode(),
+            flow_error: None,
         }
     }
 
@@ -279,7 +282,7 @@ impl SessionActor {
         }
         self.cached.texts.insert_bodies(&decision.bodies);
         let told = decision.submissions.iter().map(|submission| submission.to.clone());
-        let spawned = decision.children.iter().map(|child| child.spawned.session.clone());
+        let spawned = decision.children.iter().map(|(spawned, _)| spawned.session.clone());
         let receivers = told.chain(spawned).filter(|receiver| *receiver != self.session).collect();
         let state_before = std::mem::replace(&mut self.cached.state, decision.state);
         self.report_usage_to_call_policy(&state_before).await;

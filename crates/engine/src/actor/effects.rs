@@ -7,7 +7,7 @@ use std::time::Duration;
 use segue_core::body::BodyId;
 use segue_core::decide::SessionInput;
 use segue_core::event::CallOpened;
-use segue_core::flow::{BodyTextLookup, DynFlowContext, EventSubject, TextResolver};
+use segue_core::flow::{BodyTextLookup, EventSubject, FlowContext, TextResolver};
 use segue_core::ids::{CallId, ToolRunId, UnixMillis};
 use segue_core::prompt::Prompt;
 use segue_core::session::Effect;
@@ -97,7 +97,7 @@ impl SessionActor {
         }
         let texts = TextResolver::new(&self.cached.texts);
         let (state, subject) = (&self.cached.state, EventSubject::default());
-        let context = DynFlowContext { session: &state.session, state: &state.flow, texts: &texts, subject: &subject };
+        let context = FlowContext { session: &state.session, state: &state.flow, texts: &texts, subject: &subject };
         let reply = self.flow.rehearsal_reply(context, opened, prompt);
         let tool_calls = reply.as_ref().map(|reply| reply.tool_calls.clone()).unwrap_or_default();
         RehearsalHints { reply_template: reply.map(|reply| reply.text), tool_calls }

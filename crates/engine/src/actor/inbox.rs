@@ -1,7 +1,6 @@
 //! Drains the session's inbox: every entry is decided on and deleted in one commit.
 
-use segue_core::decide::SessionInput;
-use segue_core::submission::{InboxInput, Submission, SubmissionSender};
+use segue_core::decide::{SessionInput, SubmissionSender};
 use segue_store::InboxEntry;
 
 use super::{FatalSessionError, SessionActor};
@@ -21,17 +20,14 @@ impl SessionActor {
             }
             for entry in entries {
                 let id = entry.id;
-                let input = SessionInput::Submitted(Box::new(to_input(entry)));
-                match self.commit_until_written(input).await? {
+                match self.commit_until_written(to_input(entry)).await? {
                     // An earlier commit with an unknown outcome has handled the entry.
                     Ok(_) | Err(Error::EntryGone(_)) => {}
                     Err(error) => {
                         // The flow cannot handle it, so it ends as refused.
                         let content = Err(error.to_string());
-                        let refused = InboxInput { id, sender: None, content };
-                        self.commit_until_written(SessionInput::Submitted(Box::new(refused)))
-                            .await?
-                            .map_err(FatalSessionError)?;
+                        let refused = SessionInput::Submitted { id, sender: None, content };
+                        self.commit_until_written(refused).await?.map_err(FatalSessionError)?;
                     }
                 }
                 self.dispatch_effects().await?;
@@ -40,7 +36,9 @@ impl SessionActor {
     }
 }
 
-fn to_input(entry: InboxEntry) -> InboxInput {
+fn to_input(entry: InboxEntry) -> SessionInput {
     let sender = entry.sender.map(|sender| SubmissionSender { session: sender.session, uid: sender.uid });
-    InboxInput { id: entry.id, sender, content: Submission::decode(&entry.bytes) }
+    let content = serde_json::from_slice(&entry.bytes);
+    let content = content.map_err(|error| format!("the entry cannot be read by this version: {error}"));
+    SessionInput::Submitted { id: entry.id, sender, content }
 }

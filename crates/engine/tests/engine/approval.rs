@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use segue_core::approval::ToolApprovalPolicy;
 use segue_core::decide::{InputRefusal, OperatorCommand};
 use segue_core::event::{Event, ToolRunHoldReason, ToolRunOutcome, UnknownToolRunResolution};
-use segue_core::flow::{DynFlow, FlowToolDeclaration, UnknownOutcomePolicy};
+use segue_core::flow::{DynFlow, FlowToolDeclaration, ToolApprovalPolicy, UnknownOutcomePolicy};
 use segue_core::ids::{SessionId, ToolRunId};
 use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::ToolResult;

@@ -17,7 +17,8 @@ use crate::harness::{
 
 /// Starts one child for each word of the message, and replies when all have ended.
 fn parent_flow() -> Arc<dyn DynFlow> {
-    let spec = FlowSpec::new("parent", "starts children").with_role(speaker_role()).with_child_flow("worker");
+    let mut spec = FlowSpec::new("parent", "starts children").with_role(speaker_role());
+    spec.child_flows.insert("worker".into());
     Arc::new(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => {
             let turn = view.session.current_turn.as_ref().expect("a turn has started");
@@ -46,9 +47,8 @@ fn request(key: &str) -> SpawnChildRequest {
 
 /// Calls the model once, and closes with its answer as the result. Answers questions about its progress.
 fn worker_flow() -> Arc<dyn DynFlow> {
-    let spec = FlowSpec::new("worker", "does one thing")
-        .with_role(speaker_role())
-        .with_ask_topic("progress", "how far the work is");
+    let mut spec = FlowSpec::new("worker", "does one thing").with_role(speaker_role());
+    spec.ask_topics.insert("progress".to_owned(), "how far the work is".to_owned());
     Arc::new(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => vec![FlowStep::Call(CallRequest::new("speaker", "reply"))],
         Event::CallAnswered(answered) => vec![

@@ -90,7 +90,7 @@ async fn r4_an_entry_is_pending_work_by_itself() {
     // The session is parked and its lease released when a process that then dies submits.
     advance_ms(2_000).await;
     let store = InMemoryStore::open(&disk);
-    let message = segue_core::submission::Submission::Message {
+    let message = segue_core::decide::Submission::Message {
         text: "two".into(),
         idempotency_key: None,
         mid_turn_policy: None,
@@ -99,7 +99,7 @@ async fn r4_an_entry_is_pending_work_by_itself() {
     let entry = NewSubmission {
         id: segue_core::ids::SubmissionId(5),
         at: engine.now(),
-        bytes: message.encode(),
+        bytes: serde_json::to_vec(&message).expect("it can be written"),
         exempt_from_limit: false,
     };
     store.submit(&session, None, entry).await.expect("submitted");

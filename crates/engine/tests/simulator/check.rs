@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use segue_core::body::TextRef;
 use segue_core::codec;
+use segue_core::context::ContextKind;
 use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, MessageId, Seq, SessionId, ToolRunId, TurnId};
-use segue_core::ledger::UsageTotals;
-use segue_core::session::SessionState;
-use segue_core::signal::parse_reply_ignoring_quotes;
+use segue_core::session::{SessionState, UsageTotals};
+use segue_core::signal::parse_reply;
 use segue_engine::TurnReport;
 use segue_store::memory::InMemoryStore;
 use segue_store::{JournalReader, PendingWorkStatus, SessionCatalog, SessionQuery};
@@ -565,7 +565,7 @@ fn check_listener(journal: &CheckedJournal, log: &ListenerLog) {
         let visible = match role.and_then(|role| role.hidden_blocks(&opened.ask)) {
             Some(blocks) => {
                 let foreign = foreign_texts(journal, &opened);
-                parse_reply_ignoring_quotes(journal.text(answered.text), blocks, &foreign).visible_text
+                parse_reply(journal.text(answered.text), blocks, &foreign).visible_text
             }
             None => String::new(),
         };
@@ -585,7 +585,10 @@ fn foreign_texts<'j>(journal: &'j CheckedJournal, opened: &CallOpened) -> Vec<&'
         _ => None,
     });
     let in_thread = calls.filter(|other| other.receipt.thread.thread_id() == thread);
-    in_thread.flat_map(|other| other.receipt.foreign_texts()).map(|text| journal.text(text)).collect()
+    let fragments = in_thread.flat_map(|other| other.receipt.opening.iter().chain(&other.receipt.ask));
+    let is_foreign = |layer: ContextKind| !matches!(layer, ContextKind::Instruction | ContextKind::Task);
+    let foreign = fragments.filter(|fragment| is_foreign(fragment.layer));
+    foreign.filter_map(|fragment| fragment.text).map(|text| journal.text(text)).collect()
 }
 
 /// Checks the rows of lists, which recovery uses too.

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt};
-use segue_core::approval::ToolApprovalPolicy;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{AskOutcome, CallRequest, ChildOutcome, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    DynFlow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, SpawnChildRequest, UnknownOutcomePolicy,
+    DynFlow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, SpawnChildRequest, ToolApprovalPolicy,
+    UnknownOutcomePolicy,
 };
 use segue_core::ids::{Seq, SessionId, ToolRunId};
 use segue_core::prompt::{CallFailure, FailureKind, ModelToolSpec, ToolCall};
@@ -120,7 +120,8 @@ impl ExchangePlan {
 }
 
 fn boss_flow() -> Arc<dyn DynFlow> {
-    let spec = FlowSpec::new("boss", "claims, delegates, learns").with_child_flow("worker");
+    let mut spec = FlowSpec::new("boss", "claims, delegates, learns");
+    spec.child_flows.insert("worker".into());
     let react = |view: &FlowContext<'_, ()>, event: &RecordedEvent| {
         let own_name = view.session.id.clone().unwrap_or_else(|| "none".into());
         let workspace = workspace_session(&own_name, "shop").expect("the name is valid");

@@ -8,7 +8,7 @@ use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, PhaseGraphKey, RecordedEvent};
 use segue_core::flow::Artifact;
 use segue_core::flow::{
-    DynFlow, DynFlowContext, DynFlowState, FactDisplay, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
+    DynFlow, DynFlowState, FactDisplay, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
     RetryPolicy, UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
@@ -80,13 +80,13 @@ impl DynFlow for TunedFlow {
         self.inner.apply(state, event);
     }
 
-    fn react(&self, context: DynFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
+    fn react(&self, context: FlowContext<'_, DynFlowState>, event: &RecordedEvent) -> Vec<FlowStep> {
         self.inner.react(context, event)
     }
 
     fn render_fragment(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         request: &FragmentRenderContext<'_>,
         name: &FragmentName,
     ) -> RenderedFragment {
@@ -95,7 +95,7 @@ impl DynFlow for TunedFlow {
 
     fn describe_tool<'t>(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         declared: &'t ModelToolSpec,
     ) -> Option<Cow<'t, ModelToolSpec>> {
         self.inner.describe_tool(context, declared)
@@ -103,7 +103,7 @@ impl DynFlow for TunedFlow {
 
     fn evaluate_condition(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         phase: &PhaseGraphKey,
         condition: &str,
     ) -> ConditionVerdict {
@@ -114,24 +114,34 @@ impl DynFlow for TunedFlow {
         self.inner.describe_fact(state, kind, value)
     }
 
-    fn summarize_answer(&self, context: DynFlowContext<'_>, call: &CallOpened, answer: &str) -> Option<String> {
+    fn summarize_answer(
+        &self,
+        context: FlowContext<'_, DynFlowState>,
+        call: &CallOpened,
+        answer: &str,
+    ) -> Option<String> {
         self.inner.summarize_answer(context, call, answer)
     }
 
-    fn artifacts(&self, context: DynFlowContext<'_>) -> Vec<Artifact> {
+    fn artifacts(&self, context: FlowContext<'_, DynFlowState>) -> Vec<Artifact> {
         self.inner.artifacts(context)
     }
 
     fn rehearsal_reply(
         &self,
-        context: DynFlowContext<'_>,
+        context: FlowContext<'_, DynFlowState>,
         opened: &CallOpened,
         prompt: &Prompt,
     ) -> Option<FlowRehearsalReply> {
         self.inner.rehearsal_reply(context, opened, prompt)
     }
 
-    fn check_command(&self, context: DynFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+    fn check_command(
+        &self,
+        context: FlowContext<'_, DynFlowState>,
+        command: &str,
+        arguments: &Value,
+    ) -> Result<(), String> {
         self.inner.check_command(context, command, arguments)
     }
 

@@ -11,6 +11,7 @@ use super::reasoning::TurnDecisionSummary;
 use super::registry::EntityRelevanceTier;
 use super::spec::UNDO_COMMAND;
 use super::state::CompletedDomainWrite;
+use crate::artifact::new_artifact;
 use crate::limits::ARTIFACT_ROWS_MAX;
 
 /// Returns all artifacts that have content.
@@ -51,7 +52,7 @@ fn entities_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> 
     });
     let (columns, rows) =
         (table_cells(["reference", "label", "saved", "loaded", "last action", "turn"]), rows.collect::<Vec<_>>());
-    (!rows.is_empty()).then(|| Artifact::new("entities", "Entities", TypedArtifactContent::Table { columns, rows }))
+    (!rows.is_empty()).then(|| new_artifact("entities", "Entities", TypedArtifactContent::Table { columns, rows }))
 }
 
 /// The summary of older turns, then the newer ones turn by turn.
@@ -66,7 +67,7 @@ fn reasoning_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact>
         .into_iter()
         .chain(reasoning.uncompacted.iter().chain(&reasoning.recent).map(turn_summary_note))
         .collect();
-    (!items.is_empty()).then(|| Artifact::new("reasoning", "Reasoning", TypedArtifactContent::Notes { items }))
+    (!items.is_empty()).then(|| new_artifact("reasoning", "Reasoning", TypedArtifactContent::Notes { items }))
 }
 
 fn turn_summary_note(summary: &TurnDecisionSummary) -> NotesArtifactItem {
@@ -107,7 +108,7 @@ fn conversation_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifa
         turn: Some(TurnId(pending.turn)),
     });
     let items: Vec<NotesArtifactItem> = compacted.into_iter().chain(pending).collect();
-    (!items.is_empty()).then(|| Artifact::new("conversation", "Conversation", TypedArtifactContent::Notes { items }))
+    (!items.is_empty()).then(|| new_artifact("conversation", "Conversation", TypedArtifactContent::Notes { items }))
 }
 
 fn writes_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
@@ -121,7 +122,7 @@ fn writes_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
     let mut rows: Vec<ArtifactTableRow> = rows.collect();
     rows.sort_by(|one, other| one.group.cmp(&other.group));
     let columns = table_cells(["run", "turn", "changes"]);
-    (!rows.is_empty()).then(|| Artifact::new("writes", "Writes", TypedArtifactContent::Table { columns, rows }))
+    (!rows.is_empty()).then(|| new_artifact("writes", "Writes", TypedArtifactContent::Table { columns, rows }))
 }
 
 /// A write that was not undone offers the `undo` command.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use segue_core::flow::{SettingSpec, SettingType, resolve_settings};
+use segue_core::flow::{InvalidSetting, SettingSpec, SettingType, resolve_settings};
 use serde_json::Value;
 
 use super::domain::{DomainSchema, format_name_list};
@@ -112,7 +112,9 @@ impl Settings {
     #[must_use]
     pub fn parse(value: &Value, domains: &ConfiguredDomains) -> (Self, Vec<String>) {
         let (resolved, invalid) = resolve_settings(&assistant_setting_specs(domains), value);
-        let invalid = invalid.iter().filter(|setting| setting.setting_name() != "domain");
+        let invalid = invalid
+            .iter()
+            .filter(|setting| !matches!(setting, InvalidSetting::InvalidValue { path, .. } if path == "domain"));
         let mut complaints: Vec<String> = invalid.map(ToString::to_string).collect();
         let domain = domains.resolve_session_domain(value).map_err(|why| complaints.insert(0, why)).ok();
         let offset = resolved["utc_offset"].as_str().unwrap_or_default();

@@ -4,7 +4,7 @@
 use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSpec};
 use segue_core::flow::{FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleSpec, UnknownOutcomePolicy};
 use segue_core::prompt::{ModelOutputFormat, ModelToolSpec};
-use segue_core::scope::Scope;
+use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::signal::BlockSet;
 use serde_json::json;
 
@@ -100,7 +100,7 @@ fn snapshot_fragment() -> FragmentSpec {
 /// The parts that all nodes but Summarize share. Each turn starts a new thread; a repair continues it.
 fn node_role_spec(name: &str) -> RoleSpec {
     let repair = fragment_keeping_start(REPAIR_FRAGMENT, ContextKind::Task, 1_500);
-    RoleSpec::new(name, Scope::per_turn())
+    RoleSpec::new(name, Scope::per_session().ended_by(ThreadEndTrigger::Turn))
         .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextKind::Instruction))
         .with_opening_fragment(
             FragmentSpec::stable(DOMAIN_FRAGMENT, ContextKind::Knowledge)

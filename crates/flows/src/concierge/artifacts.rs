@@ -14,6 +14,7 @@ use super::facts::ExpertBatchResult;
 use super::messages;
 use super::plan::{ConciergePlan, ConciergePlanStepStatus};
 use super::state::ConciergeState;
+use crate::artifact::new_artifact;
 
 /// Returns all artifacts of the session.
 pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<Artifact> {
@@ -27,7 +28,7 @@ pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<Arti
     let maps = maps.into_iter().filter_map(|(name, title, result)| {
         let ExpertBatchResult::Mapped { text, answers, .. } = result? else { return None };
         let parsed = claim_map::parse_claim_map(&view.read_text(*text), *answers).ok()?;
-        Some(Artifact::new(name, title, claim_map_artifact(&parsed.map, *answers)))
+        Some(new_artifact(name, title, claim_map_artifact(&parsed.map, *answers)))
     });
     question_artifact(state).into_iter().chain(plan).chain(maps).collect()
 }
@@ -48,7 +49,7 @@ fn question_artifact(state: &ConciergeState) -> Option<Artifact> {
         commands: vec![command("Yes", YES_COMMAND), command("No", NO_COMMAND)],
     };
     let content = TypedArtifactContent::Table { columns: vec!["question".to_owned()], rows: vec![row] };
-    Some(Artifact::new("question", "Open question", content))
+    Some(new_artifact("question", "Open question", content))
 }
 
 fn plan_artifact(plan: &ConciergePlan) -> Artifact {
@@ -63,7 +64,7 @@ fn plan_artifact(plan: &ConciergePlan) -> Artifact {
         },
     });
     let content = TypedArtifactContent::Checklist { goal: plan.goal.clone(), items: items.collect() };
-    Artifact::new("workflow", "Workflow", content)
+    new_artifact("workflow", "Workflow", content)
 }
 
 fn claim_map_artifact(map: &ClaimMap, answers: u32) -> TypedArtifactContent {

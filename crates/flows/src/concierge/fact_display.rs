@@ -98,7 +98,7 @@ pub(super) fn summarize_map_reply(state: &ConciergeState, answer: &str) -> Strin
 
 /// Summarizes a concierge reply by its visible text and the names of its blocks; `None` if it has no blocks.
 pub(super) fn summarize_concierge_reply(answer: &str, blocks: &BlockSet) -> Option<String> {
-    let parsed = signal::parse_reply(answer, blocks);
+    let parsed = signal::parse_reply(answer, blocks, &[""; 0]);
     let names: Vec<&str> = parsed.blocks.iter().map(|block| block.name.as_str()).collect();
     let visible = parsed.visible_text.trim_end();
     (!names.is_empty()).then(|| format!("{visible}\n\n(hidden blocks: {})", names.join(", ")))

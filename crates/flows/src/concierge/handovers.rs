@@ -226,7 +226,7 @@ pub(super) fn build_missing_handover(view: &FlowContext<'_, ConciergeState>, pha
         }
         _ if phase != EXPLORER_PHASE => return None,
         Some(plan) => {
-            let execution = previous.received_handover.and_then(|id| view.session.handover_by_id(id));
+            let execution = previous.received_handover.and_then(|id| messages::find_handover(view, id));
             (OUTCOME_HANDOVER, build_outcome_handover(execution, plan, ""))
         }
         None => (INTENT_HANDOVER, build_intent_handover(view, HandoverDocument::new())),

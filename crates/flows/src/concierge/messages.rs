@@ -3,7 +3,7 @@
 use segue_core::body::TextRef;
 use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::handover::Handover;
-use segue_core::ids::{CallId, MessageId};
+use segue_core::ids::{CallId, HandoverId, MessageId};
 use serde_json::{Map as Object, Value};
 
 use super::consent;
@@ -60,5 +60,10 @@ pub(super) fn render_notice(block: &str, reason: &str, extra_arguments: &[(&str,
 
 /// Returns the handover that the current visit started with.
 pub(super) fn visit_handover<'v>(view: &FlowContext<'v, ConciergeState>) -> Option<&'v Handover> {
-    view.session.handover_by_id(view.state.visit.received_handover?)
+    find_handover(view, view.state.visit.received_handover?)
+}
+
+/// Returns the handover with this id, if it is still in the session's state.
+pub(super) fn find_handover<'v>(view: &FlowContext<'v, ConciergeState>, id: HandoverId) -> Option<&'v Handover> {
+    view.session.handovers.iter().find(|handover| handover.id == id).map(|handover| &**handover)
 }

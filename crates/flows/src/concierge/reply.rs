@@ -114,7 +114,7 @@ fn parse_reply_blocks(
     text: TextRef,
 ) -> ParsedReply {
     let foreign_texts: Vec<_> = view.session.foreign_texts(call).into_iter().map(|text| view.read_text(text)).collect();
-    signal::parse_reply_ignoring_quotes(&view.read_text(text), &flow.blocks, &foreign_texts)
+    signal::parse_reply(&view.read_text(text), &flow.blocks, &foreign_texts)
 }
 
 /// Returns the reply that a repair call is about.

@@ -22,7 +22,7 @@ const BATCH_TEXT_FIELDS: [&str; 4] = ["step", "blocker", "context", "prompt"];
 
 /// Block, field and words of each sample value.
 static SAMPLES: LazyLock<Vec<(String, String, Vec<String>)>> = LazyLock::new(|| {
-    let blocks = PROMPTS.iter().flat_map(|prompt| signal::parse_reply(prompt, &signal_block_names()).blocks);
+    let blocks = PROMPTS.iter().flat_map(|prompt| signal::parse_reply(prompt, &signal_block_names(), &[""; 0]).blocks);
     blocks
         .flat_map(|block| {
             let values = field_values(&block);
@@ -46,7 +46,7 @@ pub(super) fn is_sample_echo(block: &str, field: &str, value: &str) -> bool {
 
 /// Returns the sample of a field as it is in the prompts; empty if there is none.
 pub(super) fn sample_text(block: &str, field: &str) -> String {
-    let blocks = PROMPTS.iter().flat_map(|prompt| signal::parse_reply(prompt, &signal_block_names()).blocks);
+    let blocks = PROMPTS.iter().flat_map(|prompt| signal::parse_reply(prompt, &signal_block_names(), &[""; 0]).blocks);
     let mut values = blocks.filter(|known| known.name == block).flat_map(|known| field_values(&known));
     values.find(|(name, _)| name == field).map(|(_, value)| value).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
 //! The declaration of the flow: its roles with their recipes, its phase graph, its handovers, and the blocks that carry
 //! signals.
 
-use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSpec};
+use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentRetention, FragmentSpec};
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
-use segue_core::flow::{CompactionPolicy, FlowSpec, RoleSpec, SummarizerRole, ThreadLengthLimit};
+use segue_core::flow::{CompactionPolicy, FlowSpec, PrivateAskKind, RoleSpec, SummarizerRole, ThreadLengthLimit};
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverSpec};
 use segue_core::phase::Guard;
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
@@ -153,7 +153,10 @@ pub fn signal_block_names() -> BlockSet {
         .with_block(BATCH_BLOCK, batch)
         .with_block(
             STEPS_BLOCK,
-            BlockSchema::default().with_entry_key("title").with_entry_key("description").with_entry_key("done_when"),
+            BlockSchema::default()
+                .with_key("title", BlockFieldKind::Entry)
+                .with_key("description", BlockFieldKind::Entry)
+                .with_key("done_when", BlockFieldKind::Entry),
         )
         .with_block(STEP_START_BLOCK, BlockSchema::default().with_key("step", BlockFieldKind::Text))
         .with_block(STEP_DONE_BLOCK, BlockSchema::default().with_key("step", BlockFieldKind::Text))
@@ -275,23 +278,27 @@ fn concierge_role_spec() -> RoleSpec {
             [
                 plan(PLAN_UPDATE_FRAGMENT),
                 knowledge(FINDINGS_FRAGMENT),
-                knowledge(TURN_FINDINGS_FRAGMENT).for_its_call_only(),
+                knowledge(TURN_FINDINGS_FRAGMENT).with_retention(FragmentRetention::CallOnly),
                 FragmentSpec::changing(HANDOVER_DUE_FRAGMENT, ContextKind::Task),
                 notices(),
                 message_fragment_spec(),
             ],
         )
         .with_ask(ASK_PRESENT, [knowledge(FINDINGS_FRAGMENT), notices(), message_fragment_spec()])
-        .with_private_ask(ASK_REPAIR_INTENT, repair())
-        .with_private_ask(ASK_REPAIR_BATCH, repair())
-        .with_private_ask(ASK_REPAIR_STEPS, repair())
-        .with_detached_ask(ASK_INTENT_QUESTION, question())
-        .with_detached_ask(ASK_EXECUTION_QUESTION, question())
-        .with_detached_ask(ASK_STEPS_QUESTION, question())
-        .with_standalone_ask(ASK_STANCE_QUESTION, [standalone(), said()])
-        .with_standalone_ask(ASK_PLAN_QUESTION, [standalone(), said()])
-        .with_standalone_ask(ASK_PROGRESS_QUESTION, [standalone(), plan(PLAN_FRAGMENT), said()])
-        .with_standalone_ask(ASK_CONSENT_QUESTION, [standalone(), said()])
+        .with_private_ask(ASK_REPAIR_INTENT, PrivateAskKind::InThread, repair())
+        .with_private_ask(ASK_REPAIR_BATCH, PrivateAskKind::InThread, repair())
+        .with_private_ask(ASK_REPAIR_STEPS, PrivateAskKind::InThread, repair())
+        .with_private_ask(ASK_INTENT_QUESTION, PrivateAskKind::Detached, question())
+        .with_private_ask(ASK_EXECUTION_QUESTION, PrivateAskKind::Detached, question())
+        .with_private_ask(ASK_STEPS_QUESTION, PrivateAskKind::Detached, question())
+        .with_private_ask(ASK_STANCE_QUESTION, PrivateAskKind::Standalone, [standalone(), said()])
+        .with_private_ask(ASK_PLAN_QUESTION, PrivateAskKind::Standalone, [standalone(), said()])
+        .with_private_ask(
+            ASK_PROGRESS_QUESTION,
+            PrivateAskKind::Standalone,
+            [standalone(), plan(PLAN_FRAGMENT), said()],
+        )
+        .with_private_ask(ASK_CONSENT_QUESTION, PrivateAskKind::Standalone, [standalone(), said()])
         .visible_to_user(signal_block_names());
     concierge.compaction = thread_compaction();
     concierge.reply_tokens_max = CONCIERGE_REPLY_TOKENS_MAX;

@@ -82,7 +82,7 @@ pub struct ConciergeState {
     /// The current thread of the concierge.
     pub concierge_thread: Option<ThreadId>,
     /// How signals are requested from the concierge's model, by its latest call.
-    #[serde(skip_serializing_if = "SignalForm::is_inline")]
+    #[serde(skip_serializing_if = "is_inline")]
     pub model_signal_form: SignalForm,
     /// The command that started the current turn.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -272,8 +272,8 @@ impl ConciergeState {
                 }
             }
             Event::PhaseEntered(entered) => self.apply_phase_entered(entered),
-            Event::PhaseTransitionRefused(refused) if refused.graph_key.graph == *PHASE_GRAPH => {
-                self.push_notice(refused.refusal.to_string())
+            Event::PhaseTransitionRefused { graph_key, refusal } if graph_key.graph == *PHASE_GRAPH => {
+                self.push_notice(refusal.to_string())
             }
             event => {
                 if let Some(fact) = ConciergeFact::from_event(event) {
@@ -581,4 +581,8 @@ impl ExpertBatch {
             ),
         }
     }
+}
+
+fn is_inline(form: &SignalForm) -> bool {
+    *form == SignalForm::Inline
 }

@@ -2,7 +2,7 @@
 
 use segue_core::event::{CallRequest, PhaseEntered, TurnOutcome};
 use segue_core::flow::{FlowStep, NewOrStoredReplyText};
-use segue_core::phase::{PhaseProposal, TransitionProposer};
+use segue_core::phase::{TransitionNote, TransitionProposer};
 use segue_core::signal::SignalForm;
 use serde_json::json;
 
@@ -177,7 +177,9 @@ pub(super) fn retry_empty_reply(view: &ConciergeContext<'_>, settings: &Settings
 pub(super) fn propose_phase(phase: &str) -> FlowStep {
     FlowStep::ProposePhase {
         phase: concierge_phase_key(),
-        proposal: PhaseProposal::new(phase, TransitionProposer::Role(CONCIERGE_ROLE.into())),
+        to: phase.into(),
+        by: TransitionProposer::Role(CONCIERGE_ROLE.into()),
+        note: TransitionNote::default(),
     }
 }
 

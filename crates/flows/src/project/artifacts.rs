@@ -10,6 +10,7 @@ use super::commands::{APPROVE_COMMAND, CONFIRM_COMMAND, CONTINUE_COMMAND, RESTOR
 use super::facts::{AgentTurnEndKind, AskUserReason, WorkspaceClaimWait};
 use super::project_context::ProjectFlowContext;
 use super::spec::PHASES_GRAPH;
+use crate::artifact::new_artifact;
 use crate::limits::ARTIFACT_ROWS_MAX;
 
 /// Returns all artifacts that have content.
@@ -75,7 +76,7 @@ fn decision_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
         commands,
     };
     let content = TypedArtifactContent::Table { columns: columns(["question", "phase"]), rows: vec![row] };
-    Some(Artifact::new("decision", "Your decision", content))
+    Some(new_artifact("decision", "Your decision", content))
 }
 
 /// Says for whom the session waits.
@@ -88,7 +89,7 @@ fn claim_wait_artifact(context: &ProjectFlowContext<'_>, wait: &WorkspaceClaimWa
         commands: Vec::new(),
     };
     let content = TypedArtifactContent::Table { columns: columns(["workspace", "phase"]), rows: vec![row] };
-    Artifact::new("decision", "Waiting", content)
+    new_artifact("decision", "Waiting", content)
 }
 
 fn phases_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
@@ -134,7 +135,7 @@ fn phases_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
         notes: working.into_iter().chain(gates).collect(),
         metrics: vec![ArtifactMetric { name: "routing turns".to_owned(), value: json!(state.turns_total) }],
     };
-    Some(Artifact::new(PHASES_GRAPH, "Phases", content))
+    Some(new_artifact(PHASES_GRAPH, "Phases", content))
 }
 
 fn plan_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
@@ -147,7 +148,7 @@ fn plan_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     });
     let approved = if status.approved_by.is_some() { "approved" } else { "not approved yet" };
     let goal = format!("{} ({approved})", status.plan.goal);
-    Some(Artifact::new("plan", "Plan", TypedArtifactContent::Checklist { goal, items: items.collect() }))
+    Some(new_artifact("plan", "Plan", TypedArtifactContent::Checklist { goal, items: items.collect() }))
 }
 
 fn evidence_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
@@ -179,7 +180,7 @@ fn evidence_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     });
     let rows: Vec<ArtifactTableRow> = checks.chain(issues).collect();
     let content = TypedArtifactContent::Table { columns: columns(["check", "result", "time"]), rows };
-    Some(Artifact::new("evidence", "Evidence", content))
+    Some(new_artifact("evidence", "Evidence", content))
 }
 
 fn routing_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
@@ -208,7 +209,7 @@ fn routing_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     let mut rows: Vec<ArtifactTableRow> = rows.collect();
     rows.sort_by(|one, other| other.group.cmp(&one.group));
     let content = TypedArtifactContent::Table { columns: columns(["turn", "phase", "agents"]), rows: rows.clone() };
-    (!rows.is_empty()).then(|| Artifact::new("routing", "Routing turns", content))
+    (!rows.is_empty()).then(|| new_artifact("routing", "Routing turns", content))
 }
 
 fn files_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
@@ -226,7 +227,7 @@ fn files_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
         })
         .collect();
     let content = TypedArtifactContent::Table { columns: columns(["file", "lines"]), rows: rows.clone() };
-    (!rows.is_empty()).then(|| Artifact::new("files", "Changed files", content))
+    (!rows.is_empty()).then(|| new_artifact("files", "Changed files", content))
 }
 
 fn checkpoints_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
@@ -253,7 +254,7 @@ fn checkpoints_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
         .collect();
     let content =
         TypedArtifactContent::Table { columns: columns(["checkpoint", "content", "visit"]), rows: rows.clone() };
-    (!rows.is_empty()).then(|| Artifact::new("checkpoints", "Checkpoints", content))
+    (!rows.is_empty()).then(|| new_artifact("checkpoints", "Checkpoints", content))
 }
 
 fn lessons_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
@@ -266,7 +267,7 @@ fn lessons_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
             turn: None,
         })
         .collect();
-    (!items.is_empty()).then(|| Artifact::new("lessons", "Lessons", TypedArtifactContent::Notes { items }))
+    (!items.is_empty()).then(|| new_artifact("lessons", "Lessons", TypedArtifactContent::Notes { items }))
 }
 
 fn metrics_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
@@ -297,6 +298,6 @@ fn metrics_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
         .collect();
     let columns = columns(["phase", "visits", "time", "routing turns", "loops", "refusals", "tokens", "cost"]);
     (!rows.is_empty()).then(|| {
-        Artifact::new("metrics", "Phases in numbers", TypedArtifactContent::Table { columns, rows: rows.clone() })
+        new_artifact("metrics", "Phases in numbers", TypedArtifactContent::Table { columns, rows: rows.clone() })
     })
 }

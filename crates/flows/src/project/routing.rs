@@ -6,7 +6,7 @@ mod answer;
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, PhaseName};
-use segue_core::phase::{PhaseProposal, TransitionNote, TransitionProposer};
+use segue_core::phase::{TransitionNote, TransitionProposer};
 use serde_json::{Value, json};
 
 use super::definition::{CompletionMode, EdgeDefinition, PhaseDefinition, PhaseKindDefinition};
@@ -231,7 +231,7 @@ fn record_routing_decision(
     let decision = NextPhaseAndAgents { phase: phase.clone(), agents, reason: reason.to_owned(), by, user_words };
     vec![
         ProjectFact::Decided(decision).into_step(),
-        FlowStep::ProposePhase { phase: phases_key(), proposal: PhaseProposal { to: phase, by: proposer, note } },
+        FlowStep::ProposePhase { phase: phases_key(), to: phase, by: proposer, note },
     ]
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::context::{ContextKind, FragmentSpec};
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
-use segue_core::flow::{FlowSpec, RoleCallLimits, RoleSpec};
+use segue_core::flow::{FlowSpec, PrivateAskKind, RoleCallLimits, RoleSpec};
 use segue_core::ids::{PhaseName, RoleName, ToolName};
 use segue_core::phase::{
     Guard, PhaseAllowedTools, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
@@ -241,12 +241,12 @@ fn agent_role_spec(
         .with_opening_fragment(fragment_keeping_start(GUIDE_FRAGMENT, ContextKind::Knowledge, 3_000))
         .with_opening_fragment(fragment_keeping_end(LESSONS_FRAGMENT, ContextKind::Knowledge, 3_000))
         .with_ask(ASK_TALK, context())
-        .with_private_ask(ASK_WORK, context())
-        .with_private_ask(ASK_REFLECT, context())
-        .with_private_ask(ASK_REMIND, [notice(), action()])
-        .with_private_ask(ASK_STEER, [result(), unseen(), situation(), notice(), action()])
-        .with_private_ask(ASK_ACT, [result(), situation(), action()])
-        .with_private_ask(ASK_CONTENT, [content()])
+        .with_private_ask(ASK_WORK, PrivateAskKind::InThread, context())
+        .with_private_ask(ASK_REFLECT, PrivateAskKind::InThread, context())
+        .with_private_ask(ASK_REMIND, PrivateAskKind::InThread, [notice(), action()])
+        .with_private_ask(ASK_STEER, PrivateAskKind::InThread, [result(), unseen(), situation(), notice(), action()])
+        .with_private_ask(ASK_ACT, PrivateAskKind::InThread, [result(), situation(), action()])
+        .with_private_ask(ASK_CONTENT, PrivateAskKind::InThread, [content()])
         .visible_to_user(BlockSet::default());
     let tools: BTreeSet<&str> =
         definition.phases.iter().flat_map(|phase| agent_tools(definition, &agent.name, phase)).collect();

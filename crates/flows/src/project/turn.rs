@@ -3,7 +3,7 @@
 use segue_core::event::{PhaseEntered, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::PhaseName;
-use segue_core::phase::{PhaseProposal, TransitionCause, TransitionProposer};
+use segue_core::phase::{TransitionCause, TransitionNote, TransitionProposer};
 
 use super::definition::{CompletionMode, PhaseKindDefinition, PlanApprovalMode};
 use super::facts::{AskUserReason, PlanApprover, ProjectFact};
@@ -21,8 +21,8 @@ pub(super) fn handle_turn_started(context: &ProjectFlowContext<'_>) -> Vec<FlowS
     let is_done = context.state().visit.turns_closed > 0 && reflected;
     match phase.on_message.as_ref().filter(|_| is_done && context.has_user_message()) {
         Some(to) => {
-            let proposal = PhaseProposal::new(to.as_str(), TransitionProposer::Engine);
-            vec![FlowStep::ProposePhase { phase: phases_key(), proposal }]
+            let (to, note) = (to.as_str().into(), TransitionNote::default());
+            vec![FlowStep::ProposePhase { phase: phases_key(), to, by: TransitionProposer::Engine, note }]
         }
         None => advance_unless_waiting(context),
     }

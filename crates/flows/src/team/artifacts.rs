@@ -12,6 +12,7 @@ use super::facts::StoryStatus;
 use super::spec::{ARCHITECT_AGENT, PRODUCT_MANAGER_AGENT};
 use super::state::{StoryProgress, TeamState};
 use super::team_context::TeamContext;
+use crate::artifact::new_artifact;
 
 /// Returns the artifacts of the flow.
 pub(super) fn build_artifacts(context: &TeamContext<'_>) -> Vec<Artifact> {
@@ -62,7 +63,7 @@ fn spec_artifact(state: &TeamState) -> Artifact {
         rows[0].commands.push(command_button("Start the team", "start", json!({})));
     }
     let columns = vec!["field".to_owned(), "value".to_owned()];
-    Artifact::new("spec", "Spec", TypedArtifactContent::Table { columns, rows })
+    new_artifact("spec", "Spec", TypedArtifactContent::Table { columns, rows })
 }
 
 fn escalations_artifact(state: &TeamState) -> Artifact {
@@ -87,7 +88,7 @@ fn escalations_artifact(state: &TeamState) -> Artifact {
         }
     });
     let columns = vec!["what".to_owned(), "kind".to_owned(), "reason".to_owned()];
-    Artifact::new("needs_you", "Needs you", TypedArtifactContent::Table { columns, rows: rows.collect() })
+    new_artifact("needs_you", "Needs you", TypedArtifactContent::Table { columns, rows: rows.collect() })
 }
 
 fn board_artifact(context: &TeamContext<'_>) -> Artifact {
@@ -108,7 +109,7 @@ fn board_artifact(context: &TeamContext<'_>) -> Artifact {
         }
     }
     let columns = ["story", "title", "coder", "phase", "attempt", "calls", "cost"].map(str::to_owned).to_vec();
-    Artifact::new("board", "Stories", TypedArtifactContent::Table { columns, rows })
+    new_artifact("board", "Stories", TypedArtifactContent::Table { columns, rows })
 }
 
 fn board_row(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactTableRow {
@@ -170,7 +171,7 @@ fn agents_artifact(context: &TeamContext<'_>) -> Artifact {
         }
     });
     let columns = ["agent", "state", "work", "rounds"].map(str::to_owned).to_vec();
-    Artifact::new("agents", "Agents", TypedArtifactContent::Table { columns, rows: rows.collect() })
+    new_artifact("agents", "Agents", TypedArtifactContent::Table { columns, rows: rows.collect() })
 }
 
 fn reviews_artifact(state: &TeamState) -> Artifact {
@@ -198,7 +199,7 @@ fn reviews_artifact(state: &TeamState) -> Artifact {
         }
     }
     let columns = ["review", "coder", "verdict", "findings", "tested commit", "call"].map(str::to_owned).to_vec();
-    Artifact::new("reviews", "Reviews", TypedArtifactContent::Table { columns, rows })
+    new_artifact("reviews", "Reviews", TypedArtifactContent::Table { columns, rows })
 }
 
 fn knowledge_artifact(state: &TeamState) -> Artifact {
@@ -227,7 +228,7 @@ fn knowledge_artifact(state: &TeamState) -> Artifact {
     ];
     let content =
         TypedArtifactContent::Graph { nodes: nodes.collect(), edges: edges.collect(), notes: Vec::new(), metrics };
-    Artifact::new("knowledge", "Knowledge", content)
+    new_artifact("knowledge", "Knowledge", content)
 }
 
 /// The stories and what is left for the user, beside the conversation.
@@ -249,7 +250,7 @@ fn progress_artifact(context: &TeamContext<'_>) -> Artifact {
         });
     }
     let goal = state.spec.as_ref().map(|spec| spec.title.clone()).unwrap_or_default();
-    Artifact::new("progress", "Progress", TypedArtifactContent::Checklist { goal, items })
+    new_artifact("progress", "Progress", TypedArtifactContent::Checklist { goal, items })
 }
 
 fn story_item(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactChecklistItem {
@@ -294,5 +295,5 @@ fn repository_artifact(state: &TeamState) -> Option<Artifact> {
     if let Some(problem) = &repository.knowledge_problem {
         note("Knowledge file", format!("it is invalid and was left as it is: {problem}"));
     }
-    (!items.is_empty()).then(|| Artifact::new("repository", "Repository", TypedArtifactContent::Notes { items }))
+    (!items.is_empty()).then(|| new_artifact("repository", "Repository", TypedArtifactContent::Notes { items }))
 }

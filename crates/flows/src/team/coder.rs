@@ -3,7 +3,7 @@
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, Event};
 use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, CallId};
-use segue_core::signal::{BlockSchema, BlockSet, parse_reply_ignoring_quotes};
+use segue_core::signal::{BlockSchema, BlockSet, parse_reply};
 use serde_json::json;
 
 use super::dispatcher::assignment_steps;
@@ -144,7 +144,7 @@ pub(super) fn handle_coder_answer(
     let foreign: Vec<_> =
         context.view.session.foreign_texts(call).into_iter().map(|text| context.view.read_text(text)).collect();
     let blocks = BlockSet::default().with_block(QUESTION_BLOCK, BlockSchema::default());
-    let reply = parse_reply_ignoring_quotes(&text, &blocks, &foreign);
+    let reply = parse_reply(&text, &blocks, &foreign);
     let phase = context.phase(&agent);
     if matches!(phase.as_str(), PLANNING | CODING)
         && let Some(steps) = run_text_call(call, &agent, phase.as_str(), &text)

@@ -3,7 +3,7 @@
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::{AgentName, MessageId, PhaseName};
-use segue_core::phase::{PhaseProposal, TransitionNote, TransitionProposer};
+use segue_core::phase::{TransitionNote, TransitionProposer};
 
 use super::graphs::{self, CODER_GRAPH};
 use super::repository_tools::RepositoryToolRequest;
@@ -105,10 +105,7 @@ pub(super) fn phase_key(agent: &AgentName) -> PhaseGraphKey {
 /// Proposes a phase for an agent. The graph decides.
 pub(super) fn propose_agent_phase(agent: &AgentName, to: &str, reason: impl Into<String>) -> FlowStep {
     let note = TransitionNote { reason: Some(reason.into()), ..TransitionNote::default() };
-    FlowStep::ProposePhase {
-        phase: phase_key(agent),
-        proposal: PhaseProposal { to: to.into(), by: TransitionProposer::Engine, note },
-    }
+    FlowStep::ProposePhase { phase: phase_key(agent), to: to.into(), by: TransitionProposer::Engine, note }
 }
 
 /// Proposes a phase for the architect.

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::claims::ClaimStatus;
 use super::state::{WorkspaceFlowFact, WorkspaceFlowState};
 use super::{CLAIM_ARGUMENT, RELEASE_COMMAND};
+use crate::artifact::new_artifact;
 use crate::limits::WORKSPACE_ROWS_SHOWN_MAX;
 
 pub(super) fn list_artifacts(state: &WorkspaceFlowState) -> Vec<Artifact> {
@@ -13,7 +14,7 @@ pub(super) fn list_artifacts(state: &WorkspaceFlowState) -> Vec<Artifact> {
     let mut add_table = |name: &str, title: &str, columns: &[&str], rows: Vec<ArtifactTableRow>| {
         if !rows.is_empty() {
             let columns = columns.iter().map(|column| (*column).to_owned()).collect();
-            artifacts.push(Artifact::new(name, title, TypedArtifactContent::Table { columns, rows }));
+            artifacts.push(new_artifact(name, title, TypedArtifactContent::Table { columns, rows }));
         }
     };
     let claims = state.claims.iter().map(|(claim, status)| claim_row(claim, status));

@@ -4,8 +4,7 @@
 //! Claims are requested and released with [`FlowStep::Claim`] and [`FlowStep::ReleaseClaim`].
 
 use segue_core::flow::FlowStep;
-use segue_core::ids::{FlowName, SessionId, UnixMillis};
-use segue_core::session_name::on_demand_session;
+use segue_core::ids::{FlowName, SessionId, UnixMillis, on_demand_session};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

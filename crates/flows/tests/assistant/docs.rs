@@ -24,7 +24,7 @@ fn fragments_in_the_docs_match_the_recipes() {
     assert_eq!(nodes.len(), NODES.len());
     for row in nodes {
         let role = &spec.roles[row[1].trim_matches('`')];
-        let ask = role.recipe.asks.get("go").or_else(|| role.recipe.asks.values().next()).expect("it is asked");
+        let ask = role.asks.get("go").or_else(|| role.asks.values().next()).expect("it is asked");
         let prompt_text: Vec<String> = ask.iter().map(|fragment| format!("`{}`", fragment.name)).collect();
         assert_eq!(row[3], prompt_text.join(" "), "{}", row[1]);
     }

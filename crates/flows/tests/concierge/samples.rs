@@ -14,7 +14,7 @@ const EXECUTING: &str = include_str!("../../prompts/concierge/executing.md");
 
 #[test]
 fn handover_sample_in_the_request_for_a_handover_is_parsed() {
-    let parsed = parse_reply(HANDOVER_DUE, &signal_block_names());
+    let parsed = parse_reply(HANDOVER_DUE, &signal_block_names(), &[""; 0]);
     assert_eq!(parsed.complaints, []);
     let [block] = parsed.blocks.as_slice() else { panic!("one sample") };
     // The flow knows the shape of the map.
@@ -38,7 +38,7 @@ fn handover_sample_in_the_request_for_a_handover_is_parsed() {
 #[test]
 fn batch_samples_in_the_prompts_are_parsed() {
     for (prompt, kinds) in [(EXPLORER, vec!["WORKFLOW"]), (EXECUTING, vec!["STEP_HELP", "WORKFLOW"])] {
-        let parsed = parse_reply(prompt, &signal_block_names());
+        let parsed = parse_reply(prompt, &signal_block_names(), &[""; 0]);
         assert_eq!(parsed.complaints, []);
         let batches: Vec<_> = parsed.blocks.iter().filter(|block| block.name == "BATCH").collect();
         let read: Vec<_> = batches.iter().filter_map(|block| block.fields.text("type")).collect();
@@ -59,11 +59,14 @@ fn batch_samples_in_the_prompts_are_parsed() {
 
 #[test]
 fn steps_sample_in_the_executor_prompt_is_parsed() {
-    let parsed = parse_reply(EXECUTOR, &signal_block_names());
+    let parsed = parse_reply(EXECUTOR, &signal_block_names(), &[""; 0]);
     let [block] = parsed.blocks.as_slice() else { panic!("one sample") };
     let steps = parse_steps_block(&block.raw).expect("it can be read");
     assert_eq!(steps.len(), 1);
     assert!(!steps[0].title.is_empty() && !steps[0].description.is_empty() && !steps[0].done_when.is_empty());
-    let done = parse_reply(EXECUTING, &signal_block_names()).blocks.into_iter().find(|block| block.name == "STEP_DONE");
+    let done = parse_reply(EXECUTING, &signal_block_names(), &[""; 0])
+        .blocks
+        .into_iter()
+        .find(|block| block.name == "STEP_DONE");
     assert!(done.is_some_and(|block| block.fields.text("step").is_some()));
 }

@@ -1,8 +1,8 @@
 //! Structured actions: an agent chooses an action by a schema, and file content follows as a fenced reply. And tool calls
 //! that a model writes in its text.
 
-use segue_core::approval::ToolApprovalRules;
 use segue_core::event::{Event, ToolRunOpened, ToolRunOutcome};
+use segue_core::flow::ToolApprovalRules;
 use segue_core::prompt::ModelOutputFormat;
 use segue_flows::project::ProjectFlow;
 use segue_flows::project::definition::FlowDefinition;

@@ -1,8 +1,8 @@
 //! Tools of MCP servers: which phase has them, what agents are told about them, and what happens to them in a crash.
 
-use segue_core::approval::ToolApprovalRules;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, ToolRunOpened, ToolRunOutcome};
+use segue_core::flow::ToolApprovalRules;
 use segue_core::prompt::ModelOutputFormat;
 use segue_core::tool::ToolResult;
 use segue_flows::project::definition::FlowDefinition;

@@ -1,10 +1,9 @@
 //! A session of the project flow with a fake workspace, whose content is a number that rises with each change.
 
-use segue_core::decide::{CLAIM_TOPIC, OperatorCommand, SessionInput};
-use segue_core::event::{AskOutcome, Event, PhaseGraphKey, PhaseStateOwner, PhaseTransitionRefused};
+use segue_core::decide::{CLAIM_TOPIC, OperatorCommand, SessionInput, Submission, SubmissionSender};
+use segue_core::event::{AskOutcome, Event, PhaseGraphKey, PhaseStateOwner};
 use segue_core::ids::{AskId, SessionUid, SubmissionId, ToolRunId};
 use segue_core::phase::PhaseTransition;
-use segue_core::submission::{InboxInput, Submission, SubmissionSender};
 use segue_core::tool::ToolResult;
 use segue_flows::project::ProjectFlow;
 use segue_flows::project::facts::ProjectFact;
@@ -126,8 +125,8 @@ impl Project {
     pub(crate) fn reply_as_workspace(&mut self, ask: AskId, reply: AskOutcome) {
         let to = self.session.session().open_asks[&ask].to.clone();
         let sender = Some(SubmissionSender { session: to, uid: SessionUid(7) });
-        let entry = InboxInput { id: SubmissionId(1), sender, content: Ok(Submission::Reply { ask, reply }) };
-        self.session.apply_input(SessionInput::Submitted(Box::new(entry)));
+        let content = Ok(Submission::Reply { ask, reply });
+        self.session.apply_input(SessionInput::Submitted { id: SubmissionId(1), sender, content });
     }
 
     fn files(&self) -> Vec<Value> {
@@ -268,7 +267,7 @@ impl Project {
 
     pub(crate) fn refusals(&self) -> Vec<String> {
         let refused = self.session.journal().iter().filter_map(|recorded| match &recorded.event {
-            Event::PhaseTransitionRefused(PhaseTransitionRefused { refusal, .. }) => Some(refusal.to_string()),
+            Event::PhaseTransitionRefused { refusal, .. } => Some(refusal.to_string()),
             _ => None,
         });
         refused.collect()

@@ -289,7 +289,7 @@ impl TestTeam {
             .iter()
             .filter_map(|recorded| match &recorded.event {
                 Event::StepRefused { step, reason } => Some(format!("{step}: {reason}")),
-                Event::PhaseTransitionRefused(refused) => Some(format!("{}: {}", refused.graph_key, refused.refusal)),
+                Event::PhaseTransitionRefused { graph_key, refusal } => Some(format!("{graph_key}: {refusal}")),
                 _ => None,
             })
             .collect();

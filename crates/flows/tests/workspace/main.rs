@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
+use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput, Submission, SubmissionSender};
 use segue_core::event::{AskOutcome, Event};
-use segue_core::flow::{Artifact, DynFlow, DynFlowContext, EventSubject, TextResolver, TypedArtifactContent};
+use segue_core::flow::{Artifact, DynFlow, EventSubject, FlowContext, TextResolver, TypedArtifactContent};
 use segue_core::ids::{AskId, SessionUid, SubmissionId};
 use segue_core::session::SessionState;
-use segue_core::submission::{InboxInput, Submission, SubmissionSender};
 use segue_flows::workspace::WorkspaceFlow;
 use segue_flows::workspace::requests::{
     ExistingKnowledgeEntryPolicy, KnowledgeEntriesToAdd, KnowledgeStored, KnowledgeToRemove, LessonList, LessonQuery,
@@ -32,8 +31,8 @@ impl Workspace {
     fn submit(&mut self, from: u64, submission: Submission) {
         self.submissions += 1;
         let sender = SubmissionSender { session: format!("s{from}").as_str().into(), uid: SessionUid(from) };
-        let entry = InboxInput { id: SubmissionId(self.submissions), sender: Some(sender), content: Ok(submission) };
-        self.harness.apply_input(SessionInput::Submitted(Box::new(entry)));
+        let (id, content) = (SubmissionId(self.submissions), Ok(submission));
+        self.harness.apply_input(SessionInput::Submitted { id, sender: Some(sender), content });
     }
 
     /// Returns the sender's ids of questions that were answered since `after`, with the answers.
@@ -106,7 +105,7 @@ impl Workspace {
         let flow = WorkspaceFlow::new();
         let state = SessionState::fold(&flow, self.harness.journal());
         let (texts, subject) = (TextResolver::new(self.harness.texts()), EventSubject::default());
-        let context = DynFlowContext { session: &state.session, state: &state.flow, texts: &texts, subject: &subject };
+        let context = FlowContext { session: &state.session, state: &state.flow, texts: &texts, subject: &subject };
         let artifacts: Vec<Artifact> = DynFlow::artifacts(&flow, context);
         let table = artifacts.into_iter().find(|artifact| artifact.name == "claims");
         match table.map(|table| table.content) {
@@ -288,8 +287,8 @@ fn r5_another_session_of_the_same_name_inherits_no_claim() {
     workspace.claim(1, "execute");
     let sender = SubmissionSender { session: "s1".into(), uid: SessionUid(77) };
     let release = Submission::Ask { reply_to: None, topic: "release".to_owned(), body: json!({"name": "execute"}) };
-    let entry = InboxInput { id: SubmissionId(500), sender: Some(sender), content: Ok(release) };
-    workspace.harness.apply_input(SessionInput::Submitted(Box::new(entry)));
+    let (id, content) = (SubmissionId(500), Ok(release));
+    workspace.harness.apply_input(SessionInput::Submitted { id, sender: Some(sender), content });
     assert_eq!(workspace.claims_table(), ["execute | s1 | "]);
 }
 
@@ -306,8 +305,8 @@ fn claim_of_a_session_that_no_longer_exists_passes_on() {
     let bounced = Submission::ReplyBounced { ask: granted.expect("it was granted") };
     let own_name = workspace.harness.session().id.clone().expect("it is open");
     let sender = SubmissionSender { session: own_name, uid: SessionUid(500) };
-    let entry = InboxInput { id: SubmissionId(600), sender: Some(sender), content: Ok(bounced) };
-    workspace.harness.apply_input(SessionInput::Submitted(Box::new(entry)));
+    let (id, content) = (SubmissionId(600), Ok(bounced));
+    workspace.harness.apply_input(SessionInput::Submitted { id, sender: Some(sender), content });
     assert_eq!(workspace.answered(before), ["s2 holds execute"]);
 }
 

@@ -27,9 +27,9 @@ pub(super) fn choose_tool_call(
         .rev()
         .map(|tool| (score_tool_match(tool, parsed.last_user_text(), &message_words), tool))
         .max_by_key(|(score, _)| *score);
-    let tool = match (best, prompt.tool_use.required_tool()) {
-        (_, Some(Some(required))) => prompt.tools.iter().find(|tool| tool.name == *required)?,
-        (Some((score, tool)), requirement) if score > 0 || requirement.is_some() => tool,
+    let tool = match (best, &prompt.tool_use.choice) {
+        (_, ToolChoice::Tool(required)) => prompt.tools.iter().find(|tool| tool.name == *required)?,
+        (Some((score, tool)), choice) if score > 0 || *choice == ToolChoice::Required => tool,
         _ => prompt.tools.iter().find(|tool| is_tool_required(tool, &parsed.instructions))?,
     };
     let id = format!("call_{:012x}", rng.next_u64() >> 16);

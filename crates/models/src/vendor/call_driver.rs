@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use segue_core::prompt::{CallFailure, FailureKind, ModelOutputFormat, StopReason, TokenUsage};
+use segue_core::prompt::{CallFailure, FailureKind, ModelOutputFormat, StopReason, TokenUsage, ToolChoice};
 
 use super::sse::{SseDecoder, SseEvent};
 use super::tool_names::ToolNameMap;
@@ -143,7 +143,7 @@ impl VendorCallDriver {
                 unsupported.reasoning.store(true, Ordering::Relaxed);
                 log_unsupported_feature(&self.vendor.endpoint, "reasoning");
             } else if features.forced_tools
-                && self.request.prompt.tool_use.required_tool().is_some()
+                && matches!(self.request.prompt.tool_use.choice, ToolChoice::Required | ToolChoice::Tool(_))
                 && is_bad_request_about(&failure, &["tool_choice", "tool choice", "toolconfig", "tool_config"])
             {
                 unsupported.forced_tools.store(true, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //! and many others. Servers differ in details, so the reader is tolerant.
 
 use segue_core::prompt::{
-    CallFailure, ChatRole, FailureKind, PART_SEPARATOR, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+    CallFailure, ChatRole, FailureKind, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
 use serde_json::{Map, Value, json};
 
@@ -11,8 +11,8 @@ use super::think_tags::ThinkTagSplitter;
 use super::tool_call_assembler::ToolCallAssembler;
 use super::tool_use::OpenAiToolChoiceApi;
 use super::wire_format::{
-    VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, malformed_reply_failure, nonempty_str_at,
-    stop_for_unknown_reason, to_arguments_object, token_count_at, tool_result_text,
+    PART_SEPARATOR, VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, malformed_reply_failure,
+    nonempty_str_at, stop_for_unknown_reason, to_arguments_object, token_count_at, tool_result_text,
 };
 use super::{JsonMode, MaxTokensField, ReasoningEcho, ReasoningEffort, ThinkingSupport, schema_compat, vendor_state};
 use crate::model::ReplyChunk;

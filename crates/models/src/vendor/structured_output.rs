@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use segue_core::prompt::{CallFailure, ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
-use segue_core::signal::{find_json, find_json_where};
+use segue_core::signal::find_json_where;
 use serde_json::Value;
 
 use super::VendorModelClient;
@@ -111,7 +111,7 @@ impl SchemaRepairingReplyStream {
         if let Some(value) = found.value.filter(|_| !was_truncated || found.complaints.is_empty()) {
             return Ok(self.emit_checked_reply(preserve_or_serialize(&text, &value), finish));
         }
-        let value = if was_truncated { None } else { find_json(&text).value };
+        let value = if was_truncated { None } else { find_json_where(&text, |_| true).value };
         let first_value = match &mut self.rejected {
             None => {
                 self.retry_with_errors(text, value, &finish);
@@ -160,11 +160,11 @@ impl SchemaRepairingReplyStream {
         // A rough estimate: a token has three bytes or more.
         let added_tokens = (text.len() + SCHEMA_ERROR_CHARS_MAX * SCHEMA_ERRORS_MAX) / 3;
         let prompt_tokens = self.request.prompt_tokens.saturating_add(u32::try_from(added_tokens).unwrap_or(u32::MAX));
-        prompt.messages_mut().push(PromptMessage::from_text(ChatRole::Assistant, text));
+        Arc::make_mut(&mut prompt.messages).push(PromptMessage::from_text(ChatRole::Assistant, text));
         let complaint = format!(
             "That is not the JSON that was asked for: {problem}. Send the whole of it once more, corrected, and nothing else."
         );
-        prompt.messages_mut().push(PromptMessage::from_text(ChatRole::User, complaint));
+        Arc::make_mut(&mut prompt.messages).push(PromptMessage::from_text(ChatRole::User, complaint));
         let request = ModelRequest { prompt: Arc::new(prompt), prompt_tokens, ..self.request.clone() };
         self.reply_stream = Some(VendorCallDriver::start(self.vendor.clone(), request));
         self.rejected = Some((value, finish.usage));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::prompt::{CallFailure, FailureKind, StopReason, ToolCall};
-use segue_core::signal::find_json;
+use segue_core::signal::find_json_where;
 use serde_json::{Map, Value};
 
 use super::tool_names::ToolNameMap;
@@ -128,7 +128,7 @@ fn parse_arguments_leniently(text: &str) -> Value {
     serde_json::from_str(text)
         .ok()
         .filter(|value: &Value| !value.is_null())
-        .or_else(|| find_json(text).value)
+        .or_else(|| find_json_where(text, |_| true).value)
         .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 

@@ -16,7 +16,8 @@ impl VendorRequestBuilder<'_> {
     /// Returns the rules to send: those of the prompt, but without a required tool if the vendor refuses to force one.
     fn effective_tool_use(&self) -> ToolUseRules {
         let rules = self.prompt.tool_use.clone();
-        let is_refused = rules.required_tool().is_some() && !self.features.forced_tools;
+        let is_required = matches!(rules.choice, ToolChoice::Required | ToolChoice::Tool(_));
+        let is_refused = is_required && !self.features.forced_tools;
         if is_refused { ToolUseRules { choice: ToolChoice::Auto, ..rules } } else { rules }
     }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use segue_core::body::BodyId;
 use segue_core::prompt::{
-    CallFailure, ChatRole, FailureKind, ModelOutputFormat, PART_SEPARATOR, Prompt, PromptMessage, StopReason,
-    TokenUsage,
+    CallFailure, ChatRole, FailureKind, ModelOutputFormat, Prompt, PromptMessage, StopReason, TokenUsage,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -50,6 +49,8 @@ impl WireFormat {
     }
 }
 
+/// Separates texts that are joined into one message.
+pub(super) const PART_SEPARATOR: &str = "\n\n";
 /// Marks the result of a failed tool.
 const TOOL_ERROR_PREFIX: &str = "Error: ";
 

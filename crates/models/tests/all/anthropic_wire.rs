@@ -1,5 +1,7 @@
 //! Anthropic's Messages API: requests with cache breakpoints, and response streams.
 
+use std::sync::Arc;
+
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
@@ -49,16 +51,14 @@ fn conversation() -> TestRequest {
         vendor_state: state,
         ..PromptMessage::from_text(ChatRole::Assistant, "Let me see.")
     };
-    request.prompt.messages_mut().push(called);
-    request.prompt.messages_mut().push(PromptMessage {
+    Arc::make_mut(&mut request.prompt.messages).push(called);
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
         tool_call_id: Some("toolu_1".into()),
         ..PromptMessage::from_text(ChatRole::Tool, "blue")
     });
     let mut request = request.assistant("The sky.").assistant("  ");
     let images = vec![PromptImage { media_type: ImageMediaType::Webp, data: "aWk=".into() }];
-    request
-        .prompt
-        .messages_mut()
+    Arc::make_mut(&mut request.prompt.messages)
         .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
     request.tool("look", "Looks.", json!({"type": "object"}))
 }
@@ -117,7 +117,7 @@ async fn a_conversation_is_sent_in_the_vendors_format_with_cache_breakpoints() {
 async fn thinking_is_sent_back_while_its_tool_round_is_open() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut request = conversation();
-    request.prompt.messages_mut().truncate(4);
+    Arc::make_mut(&mut request.prompt.messages).truncate(4);
     request.send_to(&server.vendor(WireFormat::Anthropic)).await.expect("a reply");
     let content = &server.only_request().body["messages"][1]["content"];
     let kinds: Vec<_> = content.as_array().expect("blocks").iter().map(|block| block["type"].clone()).collect();
@@ -129,7 +129,7 @@ async fn thinking_is_sent_back_while_its_tool_round_is_open() {
 async fn thinking_of_another_model_is_not_sent() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut request = conversation();
-    request.prompt.messages_mut().truncate(4);
+    Arc::make_mut(&mut request.prompt.messages).truncate(4);
     let mut endpoint = server.endpoint(WireFormat::Anthropic);
     endpoint.model = "m-2".into();
     request.send_to(&vendor_model(endpoint)).await.expect("a reply");
@@ -142,8 +142,8 @@ async fn thinking_of_another_model_is_not_sent() {
 async fn a_removed_call_is_removed_from_the_vendor_state_too() {
     let server = Server::new(vec![stream(&[HELLO])]).await;
     let mut request = conversation();
-    request.prompt.messages_mut().truncate(4);
-    request.prompt.messages_mut()[2].tool_calls[0].id = "toolu_9".into();
+    Arc::make_mut(&mut request.prompt.messages).truncate(4);
+    Arc::make_mut(&mut request.prompt.messages)[2].tool_calls[0].id = "toolu_9".into();
     request.send_to(&server.vendor(WireFormat::Anthropic)).await.expect("a reply");
     let content = &server.only_request().body["messages"][1]["content"];
     assert_eq!(content[1]["id"], json!("toolu_9"), "it is rebuilt from the thread");

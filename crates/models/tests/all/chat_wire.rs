@@ -1,5 +1,7 @@
 //! OpenAI's chat completions: requests and response streams.
 
+use std::sync::Arc;
+
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, ModelReply, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
@@ -29,18 +31,19 @@ async fn reply(data: &[&str]) -> ModelReply {
 fn full_conversation() -> TestRequest {
     let look = ToolCall { id: "call_1".into(), name: "look.up".into(), arguments: json!({"at": "sky"}) };
     let mut request = empty_request().system("Be brief.").user("What is up?");
-    request
-        .prompt
-        .messages_mut()
-        .push(PromptMessage { tool_calls: vec![look], ..PromptMessage::empty(ChatRole::Assistant) });
-    request.prompt.messages_mut().push(PromptMessage {
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
+        tool_calls: vec![look],
+        parts: vec![],
+        ..PromptMessage::from_text(ChatRole::Assistant, "")
+    });
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
         tool_call_id: Some("call_1".into()),
         ..PromptMessage::from_text(ChatRole::Tool, "blue")
     });
     let mut request = request.assistant("The sky.").user("And this?").user("Look well.");
     let image = PromptImage { media_type: ImageMediaType::Png, data: "aWk=".into() };
     let last = PromptMessage { images: vec![image], ..PromptMessage::from_text(ChatRole::User, "Here.") };
-    request.prompt.messages_mut().push(last);
+    Arc::make_mut(&mut request.prompt.messages).push(last);
     request.tool("look.up", "Looks.", json!({"type": "object", "properties": {"at": {"type": "string"}}}))
 }
 

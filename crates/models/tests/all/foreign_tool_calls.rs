@@ -1,5 +1,7 @@
 //! How each vendor is sent tool calls that another vendor's model made.
 
+use std::sync::Arc;
+
 use segue_core::prompt::{ChatRole, PromptMessage, ToolCall};
 use segue_models::vendor::{ModelEndpoint, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
@@ -11,13 +13,12 @@ use crate::support::{TestRequest, ask};
 fn open_round(id: &str, arguments: Value) -> TestRequest {
     let call = ToolCall { id: id.into(), name: "look".into(), arguments };
     let mut request = ask("hi").tool("look", "Looks.", json!({"type": "object"}));
-    request
-        .prompt
-        .messages_mut()
-        .push(PromptMessage { tool_calls: vec![call], ..PromptMessage::empty(ChatRole::Assistant) });
-    request
-        .prompt
-        .messages_mut()
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
+        tool_calls: vec![call],
+        parts: vec![],
+        ..PromptMessage::from_text(ChatRole::Assistant, "")
+    });
+    Arc::make_mut(&mut request.prompt.messages)
         .push(PromptMessage { tool_call_id: Some(id.into()), ..PromptMessage::from_text(ChatRole::Tool, "blue") });
     request
 }
@@ -83,7 +84,7 @@ async fn ids_in_vendor_state_are_replaced_too() {
         { "type": "tool_use", "id": id, "name": "look", "input": {} },
     ]);
     let state = json!({ "anthropic": { "provider": "acme", "model": "m-1", "content": blocks } }).to_string();
-    request.prompt.messages_mut()[1].vendor_state = Some(state.into());
+    Arc::make_mut(&mut request.prompt.messages)[1].vendor_state = Some(state.into());
     let body = sent_body(&request, WireFormat::Anthropic, |_| {}).await;
     let content = &body["messages"][1]["content"];
     assert_eq!(content[0]["type"], json!("thinking"));
@@ -97,7 +98,7 @@ async fn ids_in_vendor_state_are_replaced_too() {
         { "type": "function_call", "call_id": id, "name": "look", "arguments": "{}" },
     ]);
     let state = json!({ "responses": { "provider": "acme", "model": "m-1", "content": items } }).to_string();
-    request.prompt.messages_mut()[1].vendor_state = Some(state.into());
+    Arc::make_mut(&mut request.prompt.messages)[1].vendor_state = Some(state.into());
     let body = sent_body(&request, WireFormat::Responses, |_| {}).await;
     assert_eq!(body["input"][1]["type"], json!("reasoning"));
     assert_ne!(body["input"][2]["call_id"], json!(id));
@@ -131,7 +132,7 @@ async fn thinking_is_not_enabled_in_the_middle_of_a_tool_round() {
     let with_state = |model: &str, blocks: Value| {
         let state = json!({ "anthropic": { "provider": "acme", "model": model, "content": blocks } });
         let mut request = open_round("call_1", json!({}));
-        request.prompt.messages_mut()[1].vendor_state = Some(state.to_string().into());
+        Arc::make_mut(&mut request.prompt.messages)[1].vendor_state = Some(state.to_string().into());
         request
     };
     let call = json!({ "type": "tool_use", "id": "call_1", "name": "look", "input": {} });

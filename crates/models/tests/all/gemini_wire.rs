@@ -1,5 +1,7 @@
 //! Google's Gemini API: requests and response streams.
 
+use std::sync::Arc;
+
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
@@ -26,25 +28,23 @@ async fn a_conversation_is_sent_in_the_vendors_format() {
     let state =
         Some(json!({ "gemini": { "provider": "acme", "model": "m-1", "content": content } }).to_string().into());
     let tool_calls = vec![call("look", "call_1"), call("hear", "call_2")];
-    request.prompt.messages_mut().push(PromptMessage {
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
         tool_calls,
         vendor_state: state,
-        ..PromptMessage::empty(ChatRole::Assistant)
+        parts: vec![],
+        ..PromptMessage::from_text(ChatRole::Assistant, "")
     });
     for (id, text) in [("call_1", "blue"), ("call_2", "birds")] {
-        request
-            .prompt
-            .messages_mut()
+        Arc::make_mut(&mut request.prompt.messages)
             .push(PromptMessage { tool_call_id: Some(id.into()), ..PromptMessage::from_text(ChatRole::Tool, text) });
     }
-    request
-        .prompt
-        .messages_mut()
-        .push(PromptMessage { tool_calls: vec![call("look", "x")], ..PromptMessage::empty(ChatRole::Assistant) });
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
+        tool_calls: vec![call("look", "x")],
+        parts: vec![],
+        ..PromptMessage::from_text(ChatRole::Assistant, "")
+    });
     let images = vec![PromptImage { media_type: ImageMediaType::Gif, data: "aWk=".into() }];
-    request
-        .prompt
-        .messages_mut()
+    Arc::make_mut(&mut request.prompt.messages)
         .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
     let request = request.tool("look", "Looks.", json!({"type": "object"}));
     let reply = request.send_to(&vendor_model(endpoint)).await.expect("a reply");

@@ -1,5 +1,7 @@
 //! Ollama's own API: requests and response streams.
 
+use std::sync::Arc;
+
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
@@ -24,18 +26,17 @@ async fn a_conversation_is_sent_in_the_vendors_format_with_its_window() {
     let look = ToolCall { id: "call_1".into(), name: "look.up".into(), arguments: json!({"at": "sky"}) };
     let mut request = empty_request().system("Be brief.").user("What is up?");
     request.prompt_tokens = 5_000;
-    request
-        .prompt
-        .messages_mut()
-        .push(PromptMessage { tool_calls: vec![look], ..PromptMessage::empty(ChatRole::Assistant) });
-    request.prompt.messages_mut().push(PromptMessage {
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
+        tool_calls: vec![look],
+        parts: vec![],
+        ..PromptMessage::from_text(ChatRole::Assistant, "")
+    });
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
         tool_call_id: Some("call_1".into()),
         ..PromptMessage::from_text(ChatRole::Tool, "blue")
     });
     let images = vec![PromptImage { media_type: ImageMediaType::Png, data: "aWk=".into() }];
-    request
-        .prompt
-        .messages_mut()
+    Arc::make_mut(&mut request.prompt.messages)
         .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
     let request = request.tool("look.up", "Looks.", json!({"type": "object"}));
     let reply = request.send_to(&vendor_model(endpoint)).await.expect("a reply");

@@ -1,5 +1,7 @@
 //! The rehearsal model as users and flows see it.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -168,10 +170,10 @@ async fn a_tool_that_is_clearly_requested_is_called_once() {
     let mut after = request;
     let mut message = PromptMessage::from_text(ChatRole::Assistant, "");
     message.tool_calls.push(ToolCall::clone(call));
-    after.prompt.messages_mut().push(message);
+    Arc::make_mut(&mut after.prompt.messages).push(message);
     let mut result = PromptMessage::from_text(ChatRole::Tool, "Buy milk.");
     result.tool_call_id = Some(call.id.clone());
-    after.prompt.messages_mut().push(result);
+    Arc::make_mut(&mut after.prompt.messages).push(result);
     let reply = after.send_to(&RehearsalModel::instant()).await.expect("a reply");
     assert!(reply.tool_calls.is_empty() && reply.text.contains("Buy milk."), "{reply:?}");
 }
@@ -241,7 +243,8 @@ async fn empty_and_enormous_prompts_are_answered() {
     assert!(reply_text(&ask("")).await.ends_with(REHEARSAL_MARK));
     assert!(reply_text(&ask(" \n\t\u{0}")).await.ends_with(REHEARSAL_MARK));
     let mut bare = empty_request();
-    bare.prompt.messages_mut().push(PromptMessage::empty(ChatRole::User));
+    Arc::make_mut(&mut bare.prompt.messages)
+        .push(PromptMessage { parts: vec![], ..PromptMessage::from_text(ChatRole::User, "") });
     assert!(reply_text(&bare).await.ends_with(REHEARSAL_MARK));
     for fragment in
         ["a", "word ", "<<<", "<<<A>>>\n", "<<<A>>>\nk: v\n<<<END>>>\n", "ż'", "my name is ", "?\n\n", "{{last}}"]

@@ -1,5 +1,7 @@
 //! OpenAI's Responses API: requests and response streams.
 
+use std::sync::Arc;
+
 use segue_core::prompt::{
     ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
@@ -24,18 +26,12 @@ async fn a_conversation_is_sent_in_the_vendors_format() {
     endpoint.params = GenerationParams { effort: Some(ReasoningEffort::High), ..GenerationParams::default() };
     let look = ToolCall { id: "c1".into(), name: "look".into(), arguments: json!({"at": "sky"}) };
     let mut request = empty_request().system("Be brief.").user("What is up?");
-    request
-        .prompt
-        .messages_mut()
+    Arc::make_mut(&mut request.prompt.messages)
         .push(PromptMessage { tool_calls: vec![look], ..PromptMessage::from_text(ChatRole::Assistant, "Let me see.") });
-    request
-        .prompt
-        .messages_mut()
+    Arc::make_mut(&mut request.prompt.messages)
         .push(PromptMessage { tool_call_id: Some("c1".into()), ..PromptMessage::from_text(ChatRole::Tool, "blue") });
     let images = vec![PromptImage { media_type: ImageMediaType::Jpeg, data: "aWk=".into() }];
-    request
-        .prompt
-        .messages_mut()
+    Arc::make_mut(&mut request.prompt.messages)
         .push(PromptMessage { images, ..PromptMessage::from_text(ChatRole::User, "And here?") });
     let request = request.tool("look", "Looks.", json!({"type": "object"}));
     let reply = request.send_to(&vendor_model(endpoint)).await.expect("a reply");

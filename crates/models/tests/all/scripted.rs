@@ -1,5 +1,7 @@
 //! The scripted model beyond the examples on its documentation page.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -224,7 +226,8 @@ async fn megabytes_are_matched_and_echoed() {
     let text = "żółć ".repeat(200_000) + "needle zż";
     assert_eq!(ask(&text).send_to(&model).await.expect("a reply").text, text);
     let mut request = empty_request();
-    request.prompt.messages_mut().push(PromptMessage::empty(ChatRole::User));
+    Arc::make_mut(&mut request.prompt.messages)
+        .push(PromptMessage { parts: vec![], ..PromptMessage::from_text(ChatRole::User, "") });
     assert_eq!(request.send_to(&model).await.expect("a reply").text, "no");
 }
 

@@ -54,12 +54,12 @@ impl TestRequest {
     }
 
     pub(crate) fn system(mut self, text: &str) -> Self {
-        self.prompt.messages_mut().insert(0, PromptMessage::from_text(ChatRole::System, text));
+        Arc::make_mut(&mut self.prompt.messages).insert(0, PromptMessage::from_text(ChatRole::System, text));
         self
     }
 
     pub(crate) fn message(mut self, chat_role: ChatRole, text: &str) -> Self {
-        self.prompt.messages_mut().push(PromptMessage::from_text(chat_role, text));
+        Arc::make_mut(&mut self.prompt.messages).push(PromptMessage::from_text(chat_role, text));
         self
     }
 

@@ -1,5 +1,7 @@
 //! Results of failed tools, in every format: in a separate field if there is one, else in the text.
 
+use std::sync::Arc;
+
 use segue_core::prompt::{ChatRole, PromptMessage, ToolCall};
 use segue_models::vendor::WireFormat;
 use serde_json::{Value, json};
@@ -11,12 +13,13 @@ use crate::support::empty_request;
 async fn sent_result(wire: WireFormat, text: &str, failed: bool) -> Value {
     let look = ToolCall { id: "t1".into(), name: "look".into(), arguments: json!({}) };
     let mut request = empty_request().user("What is up?");
-    request
-        .prompt
-        .messages_mut()
-        .push(PromptMessage { tool_calls: vec![look], ..PromptMessage::empty(ChatRole::Assistant) });
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
+        tool_calls: vec![look],
+        parts: vec![],
+        ..PromptMessage::from_text(ChatRole::Assistant, "")
+    });
     let tool_call_id = Some("t1".into());
-    request.prompt.messages_mut().push(PromptMessage {
+    Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
         tool_call_id,
         failed,
         ..PromptMessage::from_text(ChatRole::Tool, text)

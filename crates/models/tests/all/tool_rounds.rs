@@ -1,6 +1,8 @@
 //! Tool rounds in every format: text, reasoning and tool calls are read from the stream and sent back with the results in the
 //! vendor's format.
 
+use std::sync::Arc;
+
 use segue_core::prompt::{ChatRole, ModelReply, PromptMessage};
 use segue_models::vendor::{ChatDialect, ModelEndpoint, ReasoningEcho, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
@@ -29,12 +31,10 @@ fn with_tool_results(mut request: TestRequest, reply: &ModelReply) -> TestReques
         vendor_state: state,
         ..PromptMessage::from_text(ChatRole::Assistant, reply.text.as_str())
     };
-    request.prompt.messages_mut().push(message);
+    Arc::make_mut(&mut request.prompt.messages).push(message);
     for call in &reply.tool_calls {
         let tool_call_id = Some(call.id.clone());
-        request
-            .prompt
-            .messages_mut()
+        Arc::make_mut(&mut request.prompt.messages)
             .push(PromptMessage { tool_call_id, ..PromptMessage::from_text(ChatRole::Tool, "blue") });
     }
     request

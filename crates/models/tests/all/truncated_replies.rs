@@ -1,5 +1,7 @@
 //! Truncated replies, in every format: complete parts are used, and the rest is dropped rather than repaired.
 
+use std::sync::Arc;
+
 use segue_core::prompt::{ChatRole, FailureKind, ModelReply, PromptMessage, StopReason, TokenUsage};
 use segue_models::vendor::WireFormat;
 use serde_json::{Value, json};
@@ -167,8 +169,8 @@ async fn vendor_state_stays_with_its_call_when_another_is_truncated() {
         let reply = request.send_to(&vendor).await.expect("a reply");
         let state = reply.vendor_state.as_deref().map(Into::into);
         let (tool_calls, message) = (reply.tool_calls, PromptMessage::from_text(ChatRole::Assistant, reply.text));
-        request.prompt.messages_mut().push(PromptMessage { tool_calls, vendor_state: state, ..message });
-        request.prompt.messages_mut().push(PromptMessage {
+        Arc::make_mut(&mut request.prompt.messages).push(PromptMessage { tool_calls, vendor_state: state, ..message });
+        Arc::make_mut(&mut request.prompt.messages).push(PromptMessage {
             tool_call_id: Some("b2".into()),
             ..PromptMessage::from_text(ChatRole::Tool, "done")
         });

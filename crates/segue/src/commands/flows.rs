@@ -173,9 +173,9 @@ fn describe_recipe(role: &RoleSpec) -> String {
     let names = |specs: &[segue_core::context::FragmentSpec]| {
         specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
-    let asks = role.recipe.asks.iter().map(|(ask, specs)| format!("{ask}: {}", names(specs)));
-    let opening = format!("opening: {}", names(&role.recipe.opening));
-    std::iter::once(opening).filter(|_| !role.recipe.opening.is_empty()).chain(asks).collect::<Vec<_>>().join("; ")
+    let asks = role.asks.iter().map(|(ask, specs)| format!("{ask}: {}", names(specs)));
+    let opening = format!("opening: {}", names(&role.opening));
+    std::iter::once(opening).filter(|_| !role.opening.is_empty()).chain(asks).collect::<Vec<_>>().join("; ")
 }
 
 fn describe_visibility(role: &RoleSpec) -> String {
@@ -201,7 +201,7 @@ fn flow_json(spec: &FlowSpec) -> Value {
             "scope": role.scope,
             "memory": role.scope.to_string(),
             "graph": role.graph,
-            "recipe": role.recipe,
+            "recipe": { "opening": role.opening, "asks": role.asks },
             "tools": role.tools,
             "visible_to_user": matches!(role.visibility, RoleAnswerVisibility::User { .. }),
             "reply_tokens_max": role.reply_tokens_max,

@@ -183,7 +183,7 @@ async fn read_phase_outcome(engine: &Engine, session: &SessionId, before: Seq) -
     let mut lines = Vec::new();
     for event in JournalPager::starting_after(engine, session, before).next_page().await? {
         match &event.event {
-            Event::PhaseTransitionRefused(refused) => bail!("{}: {}", refused.graph_key, refused.refusal),
+            Event::PhaseTransitionRefused { graph_key, refusal } => bail!("{graph_key}: {refusal}"),
             Event::PhaseEntered(_) | Event::SkipGranted { .. } => {
                 lines.push(event.event.summary_line(&|_| String::new()))
             }

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{ToolRunHoldReason, TurnOutcome};
 use segue_core::ids::{CallId, SessionId, ToolRunId};
-use segue_core::ledger::UsageTotals;
+use segue_core::session::UsageTotals;
 use segue_engine::{Engine, Error, SessionOptions, UserMessage};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! `segue sessions`: lists sessions.
 
-use segue_core::session_name::CHILD_SEPARATOR;
+use segue_core::ids::CHILD_SEPARATOR;
 use segue_engine::{Engine, parent_session_name};
 use segue_store::{PendingWorkStatus, SessionQuery, SessionSummary, StoredSessionListEntry};
 use serde_json::{Value, json};

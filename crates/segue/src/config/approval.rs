@@ -1,9 +1,8 @@
 //! The `[approval]` table: which tool runs wait for a person.
 
-use segue_core::approval::{ToolApprovalRules, ToolRunPattern};
-
 use super::table_reader::{ConfigError, ConfigTable};
 use super::{Config, ConfigValue, ConfigValueOrigin};
+use segue_core::flow::{ToolApprovalRules, ToolRunPattern};
 
 pub(super) const APPROVAL_KEYS: [&str; 2] = ["ask", "allow"];
 

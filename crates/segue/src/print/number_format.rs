@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use segue_core::ids::UnixMillis;
-use segue_core::ledger::UsageTotals;
+use segue_core::session::UsageTotals;
 
 /// Formats a cost in dollars; `?` for an unknown cost.
 pub(crate) fn format_cost(microusd: Option<u64>) -> String {

@@ -1,6 +1,6 @@
 //! The table of `/cost`.
 
-use segue_core::ledger::{Ledger, UsageTotals};
+use segue_core::session::{Ledger, UsageTotals};
 
 use crate::print::number_format;
 use crate::print::text_table::{ColumnLayout, TextTable};

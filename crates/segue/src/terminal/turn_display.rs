@@ -332,7 +332,7 @@ fn event_note(before: &Session, recorded: &RecordedEvent) -> Option<String> {
         ),
         Event::ThreadReset { slot, .. } => format!("— {} starts a new thread at its next call —", slot.role),
         Event::PhaseEntered(entered) => return phase_change_note(entered),
-        Event::PhaseTransitionRefused(refused) => format!("— refused: {} —", refused.refusal),
+        Event::PhaseTransitionRefused { refusal, .. } => format!("— refused: {refusal} —"),
         Event::SkipGranted { grant, .. } => format!("— granted: {grant} —"),
         Event::HandoverCreated(handover) => format!("— handover: {} —", handover.kind),
         Event::ToolRunEnded {

@@ -1,8 +1,8 @@
 //! Types that several responses share.
 
 use segue_core::event::{MidTurnPolicy, PhaseStateOwner, TurnOutcome};
-use segue_core::ledger::UsageTotals;
 use segue_core::phase::TransitionProposer;
+use segue_core::session::UsageTotals;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -143,7 +143,7 @@ impl From<&TransitionProposer> for PhaseParticipantView {
             TransitionProposer::Agent(agent) => Some(agent.to_string()),
             TransitionProposer::Tool(tool) => Some(tool.to_string()),
         };
-        Self { kind: proposer.kind().to_string(), name }
+        Self { kind: serialized_name(proposer), name }
     }
 }
 

@@ -290,7 +290,7 @@ fn role_view(spec: &FlowSpec, role: &RoleSpec, selector: &dyn RoleModelResolver)
     let graph = role.graph.as_ref().and_then(|graph| spec.graphs.get(graph));
     for phase in graph.into_iter().flat_map(|graph| &graph.phases) {
         let assigned = selector.model_for_role(&spec.name, &role.name, Some(&phase.name));
-        let model = phase.model_for_role(&role.name).cloned().unwrap_or(assigned);
+        let model = phase.models.get(&role.name).or(phase.model.as_ref()).cloned().unwrap_or(assigned);
         if model != default_model {
             models.push(RoleModelView { phase: Some(phase.name.to_string()), model: model.to_string() });
         }
@@ -303,9 +303,8 @@ fn role_view(spec: &FlowSpec, role: &RoleSpec, selector: &dyn RoleModelResolver)
         graph: role.graph.as_ref().map(ToString::to_string),
         visible_to_user: matches!(role.visibility, RoleAnswerVisibility::User { .. }),
         tools: role.tools.iter().map(ToString::to_string).collect(),
-        opening: fragments(&role.recipe.opening),
+        opening: fragments(&role.opening),
         asks: role
-            .recipe
             .asks
             .iter()
             .map(|(ask, specs)| RecipeAskView {

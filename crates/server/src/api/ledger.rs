@@ -7,7 +7,7 @@ use axum::extract::Path;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use segue_core::body::BodyId;
-use segue_core::ledger::UsageTotals;
+use segue_core::session::UsageTotals;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;

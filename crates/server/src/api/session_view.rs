@@ -231,7 +231,7 @@ fn child_session_view(session_ref: &CallerSessionRef, open: &segue_core::session
     }
 }
 
-fn descendant_usage_view(usage: &segue_core::ledger::ChildUsage) -> DescendantUsageView {
+fn descendant_usage_view(usage: &segue_core::session::ChildUsage) -> DescendantUsageView {
     DescendantUsageView {
         sessions: usage.descendants,
         calls: usage.calls,

@@ -10,8 +10,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::MidTurnPolicy;
-use segue_core::ids::{FlowName, ModelName, RoleName, TurnId, UnixMillis};
-use segue_core::session_name::CHILD_SEPARATOR;
+use segue_core::ids::{CHILD_SEPARATOR, FlowName, ModelName, RoleName, TurnId, UnixMillis};
 use segue_engine::{
     Error, PendingWorkStatus, SessionListCursor, SessionOptions, SessionQuery, StoredSessionListEntry,
     parent_session_name,

@@ -9,7 +9,7 @@ use segue_core::body::{BodyId, TextRef};
 use segue_core::flow::FlowSpec;
 use segue_core::ids::TurnId;
 use segue_core::prompt::ImageMediaType;
-use segue_core::tool::RecordedToolArtifact;
+use segue_core::tool::ToolArtifact;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -348,7 +348,7 @@ impl TurnWithoutTexts {
     }
 }
 
-fn artifact_view(artifact: &RecordedToolArtifact, texts: &SessionTexts) -> ToolArtifactView {
+fn artifact_view(artifact: &ToolArtifact<TextRef>, texts: &SessionTexts) -> ToolArtifactView {
     ToolArtifactView {
         kind: serialized_name(&artifact.kind),
         name: artifact.name.clone(),

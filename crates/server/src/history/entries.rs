@@ -12,12 +12,12 @@ use segue_core::ids::{
     AgentName, AskName, CallId, FragmentName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, ThreadId,
     ToolName, ToolRunId, TurnId, UnixMillis,
 };
-use segue_core::ledger::UsageTotals;
 use segue_core::phase::PhaseRefusal;
 use segue_core::phase::{PhaseTransition, SkipGrant};
 use segue_core::prompt::{StopReason, TokenUsage};
 use segue_core::scope::{ThreadKey, ThreadOpenReason, ThreadReuseConditions};
-use segue_core::tool::RecordedToolArtifact;
+use segue_core::session::UsageTotals;
+use segue_core::tool::ToolArtifact;
 use serde_json::Value;
 
 /// The sequence number and time of an event.
@@ -243,7 +243,7 @@ pub(crate) struct ToolRunEndHistoryEntry {
     pub outcome: ToolRunOutcome,
     pub text: TextRef,
     pub value: Option<Value>,
-    pub artifacts: Vec<RecordedToolArtifact>,
+    pub artifacts: Vec<ToolArtifact<TextRef>>,
 }
 
 /// A fact of the flow, without its value.

@@ -8,8 +8,8 @@ use segue_core::event::{
     CallAnswered, CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision, ToolRunHoldReason,
 };
 use segue_core::ids::{CallId, TurnId};
-use segue_core::ledger::UsageTotals;
 use segue_core::prompt::TokenUsage;
+use segue_core::session::UsageTotals;
 
 use super::{
     CallEndHistoryEntry, CallHistoryEntry, CompactionHistoryEntry, EventSeqAndTime, FailedAttemptHistoryEntry,
@@ -77,8 +77,8 @@ impl SessionHistory {
                     PhaseEventKind::Entered(entered.transition.clone()),
                 );
             }
-            Event::PhaseTransitionRefused(refused) => {
-                self.push_phase_event(position, &refused.graph_key, PhaseEventKind::Refused(refused.refusal.clone()));
+            Event::PhaseTransitionRefused { graph_key, refusal } => {
+                self.push_phase_event(position, graph_key, PhaseEventKind::Refused(refusal.clone()));
             }
             Event::SkipGranted { graph_key, grant } => {
                 self.push_phase_event(position, graph_key, PhaseEventKind::Granted(grant.clone()))
@@ -128,7 +128,7 @@ impl SessionHistory {
                     },
                 );
                 self.resolve_unknown_attempt(*call);
-                self.update_turn_totals(*call, |totals| totals.record_failure(failure.cost));
+                self.update_turn_totals(*call, |totals| totals.record_call_event(event));
                 self.mark_failed_if_given_up(*call, *next, position, failure.to_string());
             }
             Event::CallOutcomeUnknown { call, attempt, next } => {
@@ -182,7 +182,7 @@ impl SessionHistory {
                         is_late: true,
                     });
                 }
-                self.update_turn_totals(*call, |totals| totals.record_late_answer(*usage, *cost_microusd));
+                self.update_turn_totals(*call, |totals| totals.record_call_event(event));
             }
             Event::ToolRunOpened(opened) => {
                 let entry = ToolRunHistoryEntry {
@@ -421,7 +421,9 @@ impl SessionHistory {
             && std::mem::take(in_flight)
         {
             entry.unknown_attempts = entry.unknown_attempts.saturating_sub(1);
-            self.update_turn_totals(call, UsageTotals::resolve_unknown_outcome);
+            self.update_turn_totals(call, |totals| {
+                totals.unknown_attempts = totals.unknown_attempts.saturating_sub(1);
+            });
         }
     }
 

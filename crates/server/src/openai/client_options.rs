@@ -1,8 +1,8 @@
 //! Parses the tools and the output format that a client sends, in both APIs.
 
+use segue_core::event::TurnOptions;
 use segue_core::ids::FlowName;
 use segue_core::prompt::{ModelToolSpec, ToolChoice, ToolUseRules};
-use segue_core::turn_options::TurnOptions;
 use serde_json::{Value, json};
 
 use crate::app::AppState;

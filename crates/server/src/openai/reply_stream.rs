@@ -3,10 +3,9 @@
 
 use segue_core::body::BodyId;
 use segue_core::decide::{InputRefusal, OperatorCommand};
-use segue_core::event::{Event, ToolRunHoldReason, TurnOutcome};
+use segue_core::event::{ClientToolResult, Event, ToolRunHoldReason, TurnOptions, TurnOutcome};
 use segue_core::ids::{CallId, Seq, TurnId};
 use segue_core::prompt::StopReason;
-use segue_core::turn_options::{ClientToolResult, TurnOptions};
 use segue_engine::{Error, SessionUpdate, Subscription, UserMessage};
 
 use super::conversation::{ClientHistoryToolCall, ClientMessageContent};

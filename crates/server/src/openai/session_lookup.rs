@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use segue_core::body::BodyId;
-use segue_core::event::{Event, SessionOpened};
-use segue_core::ids::{FlowName, IdempotencyKey, MessageId, Seq, SessionId};
-use segue_core::turn_options::ClientToolResult;
+use segue_core::event::{ClientToolResult, Event, SessionOpened, ToolRunHoldReason};
+use segue_core::ids::{FlowName, IdempotencyKey, MessageId, Seq, SessionId, ToolRunId};
+use segue_core::session::Session;
 use segue_engine::{SessionOptions, SessionQuery};
 use serde_json::{Value, json};
 
@@ -214,10 +214,16 @@ async fn resolve_named_session(
 /// The session waits for the client's tools.
 pub(crate) async fn check_awaits_message(session_ref: &CallerSessionRef) -> Result<(), HttpProblem> {
     let state = crate::api::session_view::read_session_state(session_ref, None).await?.1;
-    let Some(run) = state.session.runs_waiting_for_client().next() else { return Ok(()) };
+    let Some(run) = first_run_for_client(&state.session) else { return Ok(()) };
     let id = client_call_id(&session_ref.public_name(), run);
     let detail = format!("the session waits for the result of the tool call `{id}`; send it first");
     Err(HttpProblem::bad_request(detail).with_extension("field", "messages"))
+}
+
+/// Returns the first tool run that waits for the client's result.
+fn first_run_for_client(session: &Session) -> Option<ToolRunId> {
+    let mut held = session.held_tool_runs.iter();
+    held.find(|(_, held)| held.reason == ToolRunHoldReason::ClientResult).map(|(run, _)| *run)
 }
 
 /// Resolves tool results for a session that is known by name or by an earlier response. Results that the session has
@@ -480,7 +486,7 @@ pub(crate) async fn give_results_or_fork(
     }
     let input = ClientMessageAction::ToolResults(to_client_results(&content)?);
     let state = crate::api::session_view::read_session_state(&session_ref, None).await?.1;
-    if later.is_empty() && state.session.runs_waiting_for_client().next().is_some() {
+    if later.is_empty() && first_run_for_client(&state.session).is_some() {
         return Ok(resolved(session_ref, input));
     }
     Ok(resolved(create_fork(&session_ref, Some(end), None).await?, input))

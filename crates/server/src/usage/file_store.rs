@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use segue_core::ids::{SessionId, UnixMillis};
-use segue_core::ledger::UsageTotals;
+use segue_core::session::UsageTotals;
 use segue_engine::{SessionUsageChange, UsageAmounts};
 use serde::{Deserialize, Serialize};
 

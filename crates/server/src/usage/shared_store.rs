@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use segue_core::ids::{SessionId, UnixMillis};
-use segue_core::ledger::UsageTotals;
+use segue_core::session::UsageTotals;
 use segue_engine::{
     ConcurrencySlotLease, ConcurrencySlotRequest, SessionUsageChange, SharedMeters, SharedRecordWrite,
     SharedRecordWriteCondition, SharedRecords, UsageAccountUpdate, UsageAmounts, root_session_name,

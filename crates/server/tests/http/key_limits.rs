@@ -53,7 +53,8 @@ pub(crate) async fn priced_engine_on(store: Arc<dyn Store>, shared: &CrossServer
 
 /// Starts two children, and replies when they have ended.
 fn parent_flow() -> Arc<dyn DynFlow> {
-    let spec = FlowSpec::new("parent", "starts children").with_role(worker_role()).with_child_flow("worker");
+    let mut spec = FlowSpec::new("parent", "starts children").with_role(worker_role());
+    spec.child_flows.insert("worker".into());
     Arc::new(ClosureFlow::new(spec, |view, event| match &event.event {
         Event::TurnStarted { .. } => ["left", "right"].map(|key| FlowStep::Spawn(child(key))).into(),
         Event::ChildEnded { .. } if view.session.open_children.is_empty() && view.session.current_turn.is_some() => {

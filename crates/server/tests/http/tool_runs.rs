@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use reqwest::Method;
-use segue_core::approval::ToolApprovalPolicy;
 use segue_core::event::Event;
-use segue_core::flow::FlowToolDeclaration;
+use segue_core::flow::{FlowToolDeclaration, ToolApprovalPolicy};
 use segue_core::ids::{Seq, SessionId};
 use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::{ToolArtifact, ToolArtifactKind, ToolResult};

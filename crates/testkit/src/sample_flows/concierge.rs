@@ -14,7 +14,7 @@ use segue_core::handover::{
     HandoverFieldValue, HandoverSpec, decide_handover,
 };
 use segue_core::ids::{CallId, FragmentName, ModelName};
-use segue_core::phase::PhaseProposal;
+use segue_core::phase::TransitionNote;
 use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::{Scope, ThreadEndTrigger};
@@ -89,7 +89,7 @@ impl MiniConciergeFlow {
         call: CallId,
         text: TextRef,
     ) -> Vec<FlowStep> {
-        let parsed = parse_reply(&view.read_text(text), &self.blocks);
+        let parsed = parse_reply(&view.read_text(text), &self.blocks, &[""; 0]);
         let found = parsed.blocks.first().map(|block| {
             let goal = block.fields.text("goal").unwrap_or_default().to_owned();
             HandoverDocument::from([("goal".to_owned(), HandoverFieldValue::Text(goal))])
@@ -120,7 +120,9 @@ impl MiniConciergeFlow {
         steps.push(FlowStep::MakeHandover { kind: "intent".into(), document, calls: vec![call], provenance });
         steps.push(FlowStep::ProposePhase {
             phase,
-            proposal: PhaseProposal::new("explorer", TransitionProposer::Role("speaker".into())),
+            to: "explorer".into(),
+            by: TransitionProposer::Role("speaker".into()),
+            note: TransitionNote::default(),
         });
         steps.push(FlowStep::EndTurn(TurnOutcome::Done));
         steps

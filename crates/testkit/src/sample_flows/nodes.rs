@@ -6,7 +6,7 @@ use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderCont
 use segue_core::ids::FragmentName;
 use segue_core::prompt::ModelOutputFormat;
 use segue_core::scope::Scope;
-use segue_core::signal::find_json;
+use segue_core::signal::find_json_where;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -91,7 +91,7 @@ impl Flow for MiniFiveNodeFlow {
                 match call.role.as_str() {
                     "understand" => vec![call_node("think")],
                     "think" => {
-                        let plan = find_json(&text).value.unwrap_or_default();
+                        let plan = find_json_where(&text, |_| true).value.unwrap_or_default();
                         let steps = plan["steps"].as_u64().unwrap_or(0);
                         vec![record_fact("steps", steps), call_node(if steps == 0 { "reply" } else { "act" })]
                     }

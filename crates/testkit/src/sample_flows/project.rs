@@ -11,14 +11,14 @@ use segue_core::flow::{
     UnknownOutcomePolicy,
 };
 use segue_core::ids::{AgentName, FragmentName};
-use segue_core::phase::PhaseProposal;
+use segue_core::phase::TransitionNote;
 use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{
     PhaseAllowedTools, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec,
 };
 use segue_core::prompt::ModelToolSpec;
-use segue_core::scope::Scope;
-use segue_core::signal::find_json;
+use segue_core::scope::{Scope, ThreadEndTrigger};
+use segue_core::signal::find_json_where;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -82,7 +82,7 @@ impl MiniProjectFlow {
             .with_tool("look")
             .with_tool("complete");
         let refusal = FragmentSpec::changing("refusal", ContextKind::Task);
-        let router = RoleSpec::new("router", Scope::per_turn())
+        let router = RoleSpec::new("router", Scope::per_session().ended_by(ThreadEndTrigger::Turn))
             .with_opening_fragment(instruction_fragment())
             .with_ask("route", [refusal, message_fragment()]);
         let spec = FlowSpec::new("mini-project", "a router and its agents")
@@ -121,7 +121,7 @@ impl Flow for MiniProjectFlow {
             Event::FlowFactRecorded { kind, value } if kind == "completed" => {
                 state.completed.extend(serde_json::from_value::<AgentName>(value.clone()));
             }
-            Event::PhaseTransitionRefused(refused) => state.refusal = refused.refusal.to_string(),
+            Event::PhaseTransitionRefused { refusal, .. } => state.refusal = refusal.to_string(),
             _ => {}
         }
     }
@@ -131,13 +131,15 @@ impl Flow for MiniProjectFlow {
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => ask_router(),
             (Event::CallAnswered(answered), Some(call)) if call.role == "router" => {
-                let decision = find_json(&view.read_text(answered.text)).value.unwrap_or_default();
+                let decision = find_json_where(&view.read_text(answered.text), |_| true).value.unwrap_or_default();
                 let agents: Vec<AgentName> = serde_json::from_value(decision["agents"].clone()).unwrap_or_default();
                 let mut steps = vec![FlowStep::RecordFact { kind: "routed".into(), value: json!(agents) }];
                 if let Some(to) = decision["phase"].as_str() {
                     steps.push(FlowStep::ProposePhase {
                         phase: work_phase_key(),
-                        proposal: PhaseProposal::new(to, TransitionProposer::Role("router".into())),
+                        to: to.into(),
+                        by: TransitionProposer::Role("router".into()),
+                        note: TransitionNote::default(),
                     });
                 }
                 steps.extend(agents.iter().map(|agent| {
@@ -145,7 +147,7 @@ impl Flow for MiniProjectFlow {
                 }));
                 steps
             }
-            (Event::PhaseTransitionRefused(_), _) if view.session.current_turn.is_some() => ask_router(),
+            (Event::PhaseTransitionRefused { .. }, _) if view.session.current_turn.is_some() => ask_router(),
             (Event::PhaseEntered(entered), _) if entered.transition.to == "end" => {
                 vec![
                     FlowStep::EndTurn(TurnOutcome::Done),

@@ -8,7 +8,7 @@ use segue_core::event::{
 };
 use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::ids::{AgentName, FragmentName, WorkItemName};
-use segue_core::phase::PhaseProposal;
+use segue_core::phase::TransitionNote;
 use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::{Scope, ThreadEndTrigger};
@@ -83,7 +83,9 @@ fn agent_role(agent: &AgentName) -> segue_core::ids::RoleName {
 fn propose_phase(agent: &AgentName, to: &str) -> FlowStep {
     FlowStep::ProposePhase {
         phase: agent_phase_key(agent),
-        proposal: PhaseProposal::new(to, TransitionProposer::Agent(agent.clone())),
+        to: to.into(),
+        by: TransitionProposer::Agent(agent.clone()),
+        note: TransitionNote::default(),
     }
 }
 

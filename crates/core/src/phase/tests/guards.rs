@@ -6,10 +6,10 @@ use crate::ids::UnixMillis;
 use crate::phase::PhaseGraph;
 use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, TransitionProposer, TransitionProposerKind};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusalReason, rule_on_proposal};
-use crate::phase::state::{PhaseGraphState, PhaseProposal, SkippedRequirement, TransitionCause};
+use crate::phase::state::{PhaseGraphState, SkippedRequirement, TransitionCause};
 use expect_test::{Expect, expect};
 
-use super::{gate, graph};
+use super::{gate, graph, proposal};
 
 fn guarded(guard: Guard) -> PhaseGraph {
     let mut graph = graph(&["a", "b", "end"], &["a>b", "b>end"]);
@@ -18,7 +18,7 @@ fn guarded(guard: Guard) -> PhaseGraph {
 }
 
 fn rule(graph: &PhaseGraph, by: TransitionProposer, conditions: &GuardInputs) -> PhaseProposalRuling {
-    rule_on_proposal(graph, &PhaseGraphState::new(graph, UnixMillis(0)), &PhaseProposal::new("b", by), conditions)
+    rule_on_proposal(graph, &PhaseGraphState::new(graph, UnixMillis(0)), &proposal("b", by), conditions)
 }
 
 fn passes(guard: &Guard, by: TransitionProposer, conditions: &GuardInputs) -> bool {
@@ -130,12 +130,12 @@ fn grant_overrides_an_unmet_guard_and_records_it() {
     let given = crate::phase::user_override::issue_skip_grant(&graph, &state, &TransitionProposer::User, &"b".into());
     state.add_grant(given.expect("the user may"));
     let PhaseProposalRuling::Enter(transition) =
-        rule_on_proposal(&graph, &state, &PhaseProposal::new("b", TransitionProposer::Engine), &GuardInputs::default())
+        rule_on_proposal(&graph, &state, &proposal("b", TransitionProposer::Engine), &GuardInputs::default())
     else {
         panic!("it was granted")
     };
     assert!(
-        matches!(transition.cause, TransitionCause::Granted { skips } if matches!(skips[..], [SkippedRequirement::Guard(_)]))
+        matches!(transition.cause, TransitionCause::Granted { skips } if matches!(skips.0[..], [SkippedRequirement::Guard(_)]))
     );
 }
 
@@ -146,7 +146,7 @@ fn edge_to_itself_begins_a_new_visit() {
     graph.gates.push(gate("g", "plan", "work", &[]));
     assert_eq!(graph.validate(), Ok(()));
     let mut state = PhaseGraphState::new(&graph, UnixMillis(0));
-    let again = PhaseProposal::new("work", TransitionProposer::Engine);
+    let again = proposal("work", TransitionProposer::Engine);
     let none = GuardInputs::default();
     let PhaseProposalRuling::Enter(first) = rule_on_proposal(&graph, &state, &again, &none) else {
         panic!("an edge leads there")

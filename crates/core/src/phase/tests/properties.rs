@@ -7,9 +7,7 @@ use crate::phase::diagram::render_mermaid;
 use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, TransitionProposer, TransitionProposerKind};
 use crate::phase::limit::{expiry_transition, visit_deadline};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusal, allowed_phases, rule_on_proposal};
-use crate::phase::state::{
-    PhaseGraphState, PhaseProposal, PhaseTransition, SkippedRequirement, TransitionCause, TransitionNote,
-};
+use crate::phase::state::{PhaseGraphState, PhaseTransition, SkippedRequirement, TransitionCause, TransitionNote};
 use crate::phase::user_override::{issue_skip_grant, plan_rollback};
 use crate::phase::validation::PhaseGraphError;
 use crate::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
@@ -17,7 +15,7 @@ use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{all_conditions_hold, seven};
+use super::{all_conditions_hold, proposal, seven};
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -81,7 +79,7 @@ impl<'g> History<'g> {
         let phase = |number: usize| phases[number % phases.len()].name.clone();
         match step {
             Step::Propose(to, by, conditions) => {
-                let proposal = PhaseProposal::new(phase(*to), by.clone());
+                let proposal = proposal(phase(*to), by.clone());
                 let may = allowed_phases(self.graph, &self.state, by, conditions);
                 match rule_on_proposal(self.graph, &self.state, &proposal, conditions) {
                     PhaseProposalRuling::Enter(transition) => {
@@ -174,7 +172,7 @@ impl<'g> History<'g> {
             }
             TransitionCause::Granted { skips } => {
                 assert!(before.find_grant(&transition.to).is_some(), "a skip without a grant");
-                for skip in skips {
+                for skip in &skips.0 {
                     if let SkippedRequirement::Gate { gate, .. } = skip {
                         waived.insert(gate.clone());
                     }
@@ -392,7 +390,7 @@ fn transitions(graph: &PhaseGraph, state: &PhaseGraphState) -> Vec<PhaseTransiti
         let verdicts = held.filter_map(|(_, gate)| Some((gate.condition.clone()?, ConditionVerdict::Holds)));
         let conditions = GuardInputs { verdicts: verdicts.collect(), ..GuardInputs::default() };
         for phase in &graph.phases {
-            let proposal = PhaseProposal::new(phase.name.clone(), TransitionProposer::Engine);
+            let proposal = proposal(phase.name.clone(), TransitionProposer::Engine);
             match rule_on_proposal(graph, state, &proposal, &conditions) {
                 PhaseProposalRuling::Enter(transition) => found.push(transition),
                 PhaseProposalRuling::Refuse(_) => {}
@@ -493,7 +491,7 @@ proptest! {
                 state.turns_done = u32::MAX;
                 expiry_transition(&graph, &state, UnixMillis(u64::MAX), None).expect("a sound graph has a way out of every phase of work")
             } else {
-                let proposal = PhaseProposal::new(may[step % may.len()].clone(), TransitionProposer::Engine);
+                let proposal = proposal(may[step % may.len()].clone(), TransitionProposer::Engine);
                 match rule_on_proposal(&graph, &state, &proposal, &holds) {
                     PhaseProposalRuling::Enter(transition) => transition,
                     PhaseProposalRuling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),

@@ -10,7 +10,7 @@ use crate::phase::state::{
 use crate::phase::user_override::{PhaseRollbackRefusal, SkipGrantRefusal, issue_skip_grant, plan_rollback};
 use expect_test::expect;
 
-use super::{accepted, names, refused, router, seven, walked};
+use super::{accepted, names, proposal, refused, router, seven, walked};
 
 const WORK: [&str; 7] = ["chat", "brainstorm", "plan", "execute", "verification", "chores", "reflection"];
 
@@ -153,9 +153,8 @@ fn t9_verification_is_satisfied_by_evidence_when_it_is_left() {
         verdicts: std::collections::BTreeMap::from([("verified".to_owned(), verdict)]),
         ..GuardInputs::default()
     };
-    let propose = |to: &str, conditions: &GuardInputs| {
-        rule_on_proposal(&graph, &state, &PhaseProposal::new(to, router()), conditions)
-    };
+    let propose =
+        |to: &str, conditions: &GuardInputs| rule_on_proposal(&graph, &state, &proposal(to, router()), conditions);
     let failed = conditions(ConditionVerdict::Fails("two tests fail".to_owned()));
     let PhaseProposalRuling::Refuse(refusal) = propose("chores", &failed) else { panic!("there is no evidence") };
     expect!["`chores` cannot be entered from `verification`: gate `verify` is open, and leaving `verification` now lacks the condition `verified` (two tests fail) (only the user can grant a skip); allowed now: `chat`, `execute`"].assert_eq(&refusal.to_string());
@@ -280,7 +279,7 @@ fn grant_allows_one_transition_and_closes_skipped_gates() {
     assert_eq!(transition.closes_gates, ["verify"]);
     assert_eq!(transition.opens_gates, [""; 0]);
     let TransitionCause::Granted { skips } = &transition.cause else { panic!("it needs the grant") };
-    assert_eq!(skips[0], SkippedRequirement::Gate { gate: "verify".to_owned(), phase: "verification".into() });
+    assert_eq!(skips.0[0], SkippedRequirement::Gate { gate: "verify".to_owned(), phase: "verification".into() });
     state.apply_transition(&transition, UnixMillis(2));
     state.apply_transition(&accepted(&graph, &state, "reflection"), UnixMillis(3));
     state.apply_transition(&accepted(&graph, &state, "chat"), UnixMillis(4));

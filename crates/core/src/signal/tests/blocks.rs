@@ -15,7 +15,7 @@ fn check(texts: &[&str], expected: Expect) {
     let marked = |text: &str| text.replace("\r\n", "␍").replace('\n', "⏎");
     let mut shown = String::new();
     for text in texts {
-        let reading = parse_reply(text, &names());
+        let reading = parse_reply(text, &names(), &[""; 0]);
         shown += &format!("{}|\n    {}|\n", marked(text), marked(&reading.visible_text));
         for block in reading.blocks {
             shown += &format!("    {} {:?}\n", block.name, block.raw);
@@ -430,9 +430,9 @@ fn the_same_block_may_come_twice() {
 #[test]
 fn a_block_that_is_too_long_is_text() {
     let fits = format!("<<<NOTE>>>{}<<<END>>>", "x".repeat(BLOCK_BYTES_MAX));
-    assert_eq!(parse_reply(&fits, &names()).visible_text, "");
+    assert_eq!(parse_reply(&fits, &names(), &[""; 0]).visible_text, "");
     let long = format!("<<<NOTE>>>{}<<<END>>>\n<<<NOTE>>>y<<<END>>>", "é".repeat(BLOCK_BYTES_MAX / 2 + 1));
-    let reading = parse_reply(&long, &names());
+    let reading = parse_reply(&long, &names(), &[""; 0]);
     assert_eq!(reading.visible_text, long.replace("\n<<<NOTE>>>y<<<END>>>", ""));
     assert_eq!(reading.blocks.len(), 1);
     expect!["block NOTE is longer than 262144 bytes and was not parsed"].assert_eq(&reading.complaints[0].to_string());
@@ -440,7 +440,7 @@ fn a_block_that_is_too_long_is_text() {
 
 #[test]
 fn blocks_and_complaints_are_limited() {
-    let reading = parse_reply(&"<<<NOTE>>>x<<<END>>>".repeat(BLOCKS_PER_TEXT_MAX * 2), &names());
+    let reading = parse_reply(&"<<<NOTE>>>x<<<END>>>".repeat(BLOCKS_PER_TEXT_MAX * 2), &names(), &[""; 0]);
     assert_eq!(reading.blocks.len(), BLOCKS_PER_TEXT_MAX);
     assert_eq!(reading.visible_text, "");
     assert_eq!(reading.complaints.len(), COMPLAINTS_PER_PARSE_MAX);

@@ -33,7 +33,7 @@ fn names() -> BlockSet {
 }
 
 fn inside(block: &str, content: &str) -> ParsedReply {
-    parse_reply(&format!("<<<{block}>>>{content}<<<END>>>"), &names())
+    parse_reply(&format!("<<<{block}>>>{content}<<<END>>>"), &names(), &[""; 0])
 }
 
 fn show(fields: &BlockFields, indent: &str, out: &mut String) {
@@ -420,7 +420,7 @@ fn block_of_the_original_specification_is_parsed() {
         .with_key("tensions", BlockFieldKind::List)
         .with_key("resisted_framing", BlockFieldKind::Text)
         .with_key("still_unclear", BlockFieldKind::List);
-    let reading = parse_reply(text, &BlockSet::default().with_block("HANDOVER", shape));
+    let reading = parse_reply(text, &BlockSet::default().with_block("HANDOVER", shape), &[""; 0]);
     let fields = &reading.blocks[0].fields;
     assert_eq!(fields.text("shape"), Some("tradeoff"));
     assert_eq!(fields.list("key_findings"), ["fast is costly", "cheap, slow"]);

@@ -2,9 +2,7 @@
 
 use crate::limits::BLOCK_BYTES_MAX;
 use crate::signal::BlockStreamFilter;
-use crate::signal::{
-    BlockComplaint, BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_lines, wrap_in_code_fence,
-};
+use crate::signal::{BlockComplaint, BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
 use crate::signal::{BlockFieldKind, BlockSchema};
 use proptest::prelude::*;
 
@@ -13,7 +11,7 @@ fn names() -> BlockSet {
         .with_key("more", BlockFieldKind::Section(BlockSchema::default().with_key("key", BlockFieldKind::Text)));
     BlockSet::default()
         .with_block("NOTE", note)
-        .with_block("N", BlockSchema::default().with_entry_key("key"))
+        .with_block("N", BlockSchema::default().with_key("key", BlockFieldKind::Entry))
         .with_block("BATCH", BlockSchema::default())
 }
 
@@ -115,10 +113,10 @@ fn prose_quotes_and_code_that_look_like_markers_stay_visible() {
         "<b>N</b>",
         "if a << N >> b",
     ] {
-        assert_eq!(parse_reply(text, &names()).visible_text, text);
+        assert_eq!(parse_reply(text, &names(), &[""; 0]).visible_text, text);
         assert_eq!(streamed(&[text]).concat(), text);
     }
-    let quoted = parse_reply_ignoring_quotes(">>>NOTE<<<\nkey: x", &names(), &["why\n>>>NOTE<<<\nkey: x"]);
+    let quoted = parse_reply(">>>NOTE<<<\nkey: x", &names(), &["why\n>>>NOTE<<<\nkey: x"]);
     assert_eq!(quoted.visible_text, ">>>NOTE<<<\nkey: x");
 }
 
@@ -176,7 +174,7 @@ proptest! {
         let filler = "x".repeat(BLOCK_BYTES_MAX.saturating_sub(short));
         let text = format!("{before}\n<<<NOTE>>>{filler}{inside}<<<END>>>{after}");
         let shown = streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()).concat();
-        prop_assert!(shown == parse_reply(&text, &names()).visible_text);
+        prop_assert!(shown == parse_reply(&text, &names(), &[""; 0]).visible_text);
     }
 }
 
@@ -192,7 +190,7 @@ proptest! {
         let text = cut(&text, &[wide]).join(WIDE);
         let chunks = cut(&text, &cuts);
         let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
-        let reading = parse_reply(&text, &names());
+        let reading = parse_reply(&text, &names(), &[""; 0]);
         prop_assert_eq!(&streamed(&chunks).concat(), &reading.visible_text);
         let characters: Vec<String> = text.chars().map(String::from).collect();
         let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
@@ -206,7 +204,7 @@ proptest! {
 
     #[test]
     fn parser_agrees_with_a_plain_implementation_of_the_rules(text in adversarial()) {
-        let reading = parse_reply(&text, &names());
+        let reading = parse_reply(&text, &names(), &[""; 0]);
         let is_fenced = |complaint: &BlockComplaint| match complaint {
             BlockComplaint::NearMissMarker { marker: text, .. } | BlockComplaint::TruncatedMarker { text } => {
                 text.starts_with(['`', '~'])
@@ -221,7 +219,7 @@ proptest! {
 
     #[test]
     fn text_without_blocks_is_unchanged(text in adversarial()) {
-        let reading = parse_reply(&text, &names());
+        let reading = parse_reply(&text, &names(), &[""; 0]);
         let is_cut = reading.complaints.iter().any(|complaint| {
             matches!(complaint, BlockComplaint::UnclosedBlock { .. } | BlockComplaint::TruncatedMarker { .. })
         });
@@ -242,7 +240,7 @@ proptest! {
         // The text before must not interfere: an end marker at the beginning of a line, and no open fence. A block at
         // the beginning of a fence takes the fence with it, so that a later fence stays open.
         let before = format!("{}\n", wrap_in_code_fence(&before));
-        prop_assume!(parse_reply(&before, &names()).blocks.is_empty());
+        prop_assume!(parse_reply(&before, &names(), &[""; 0]).blocks.is_empty());
         let text = format!("{before}<<<NOTE>>>{}\n<<<END>>>{after}", inside.concat());
         for out in streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()) {
             prop_assert!(!out.contains('✗'), "{out}");
@@ -263,7 +261,7 @@ proptest! {
         let (start, end) = form;
         let text = format!("{before}{start}\nmore:\n  key: ✗{}\n{end}\nBye.", inside.concat());
         let shown = streamed(&cut(&text, &cuts).iter().map(String::as_str).collect::<Vec<_>>()).concat();
-        let reading = parse_reply(&text, &names());
+        let reading = parse_reply(&text, &names(), &[""; 0]);
         prop_assert_eq!(&shown, &reading.visible_text);
         prop_assert_eq!(shown, format!("{before}Bye."));
         prop_assert_eq!(reading.blocks.len(), 1);
@@ -279,7 +277,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
         let text = format!("{before}{words}\n{own}");
-        let reading = parse_reply_ignoring_quotes(&text, &names(), &[&words]);
+        let reading = parse_reply(&text, &names(), &[&words]);
         let mut filter = BlockStreamFilter::ignoring_quotes(names(), &[&words]);
         let mut shown: String = cut(&text, &cuts).iter().map(|chunk| filter.push(chunk)).collect();
         shown += &filter.finish();
@@ -298,7 +296,7 @@ proptest! {
         let text = format!("Text:\n{text}{more}");
         for wrapped in [wrap_in_code_fence(&text), quote_lines(&text)] {
             let followed = format!("{wrapped}\n<<<NOTE>>>x<<<END>>>");
-            let reading = parse_reply(&followed, &names());
+            let reading = parse_reply(&followed, &names(), &[""; 0]);
             prop_assert_eq!(reading.blocks.len(), 1);
             prop_assert_eq!(reading.visible_text, wrapped.trim_end_matches([' ', '\t', '\r', '\n']));
         }

@@ -1,9 +1,13 @@
 //! Finding JSON in a reply.
 
-use crate::signal::{JsonComplaint, canonical_json, find_json, find_json_where};
+use crate::signal::{JsonComplaint, JsonSearchResult, canonical_json, find_json_where};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+fn find_json(text: &str) -> JsonSearchResult {
+    find_json_where(text, |_| true)
+}
 
 fn check(text: &str, expected: Expect) {
     let reading = find_json(text);

@@ -3,9 +3,9 @@
 
 use crate::limits::BLOCK_BYTES_MAX;
 use crate::signal::BlockStreamFilter;
-use crate::signal::find_json;
+use crate::signal::find_json_where;
 use crate::signal::{BlockFieldKind, BlockSchema};
-use crate::signal::{BlockSet, parse_reply, parse_reply_ignoring_quotes, quote_lines, wrap_in_code_fence};
+use crate::signal::{BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
 
 const BYTES: usize = 384 << 10;
 
@@ -59,7 +59,7 @@ fn reading_blocks_takes_linear_time() {
         let text = long(part);
         // The user may have written the same.
         let words = [text.clone(), format!("<<<NOTE>>>x{}", "<<<NOTE>>>".repeat(100))];
-        let reading = parse_reply_ignoring_quotes(&text, &names(), &words);
+        let reading = parse_reply(&text, &names(), &words);
         let mut filter = BlockStreamFilter::ignoring_quotes(names(), &words);
         let mut streamed = String::new();
         let mut rest = text.as_str();
@@ -105,7 +105,7 @@ fn reading_fields_takes_linear_time() {
     for part in parts {
         for key in ["gaps: [", "shape: ", ""] {
             let content = format!("\n{key}{}", part.repeat(BLOCK_BYTES_MAX / 2 / part.len()));
-            let reading = parse_reply(&format!("<<<NOTE>>>{content}<<<END>>>"), &names());
+            let reading = parse_reply(&format!("<<<NOTE>>>{content}<<<END>>>"), &names(), &[""; 0]);
             assert_eq!(reading.blocks.len(), 1, "{part:?}");
         }
     }
@@ -163,7 +163,7 @@ fn finding_json_takes_linear_time() {
     for part in parts {
         for head in ["", "{\"a\": \""] {
             let text = format!("{head}{}", part.repeat((BYTES / 3) / part.len()));
-            let _ = find_json(&text);
+            let _ = find_json_where(&text, |_| true);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Parses the steps of a plan from a STEPS block, or from the headings and numbered lists of the plan's text.
 
-use segue_core::signal::find_json;
+use segue_core::signal::find_json_where;
 use serde_json::Value;
 
 use super::ConciergePlanStep;
@@ -92,7 +92,7 @@ fn parse_step_field(name: &str) -> Option<PlanStepField> {
 fn parse_json_steps(raw: &str) -> Option<Vec<ConciergePlanStep>> {
     // A bracket later in the text belongs to a sentence.
     raw.trim_start().starts_with(['[', '{', '`']).then_some(())?;
-    let value = serde_json::from_str::<Value>(raw.trim()).ok().or_else(|| find_json(raw).value)?;
+    let value = serde_json::from_str::<Value>(raw.trim()).ok().or_else(|| find_json_where(raw, |_| true).value)?;
     let entries = match &value {
         Value::Array(entries) => entries,
         Value::Object(object) => object.get("steps")?.as_array()?,

@@ -73,11 +73,11 @@ impl ProjectState {
                 self.apply_run_ended(*run, *outcome, *text, value.as_ref(), at);
             }
             Event::PhaseEntered(entered) => self.apply_phase_entered(definition, entered, at),
-            Event::PhaseTransitionRefused(refused) => {
-                self.push_router_feedback(refused.refusal.to_string());
+            Event::PhaseTransitionRefused { refusal, .. } => {
+                self.push_router_feedback(refusal.to_string());
                 self.refused_decisions += 1;
                 self.decision = None;
-                self.metrics.entry(refused.refusal.from.clone()).or_default().refusals += 1;
+                self.metrics.entry(refusal.from.clone()).or_default().refusals += 1;
             }
             event => {
                 if let Some(fact) = ProjectFact::from_event(event) {

@@ -62,7 +62,7 @@ fn receipt_facts(history: &ExplainedCall, role: Option<&RoleSpec>) -> Vec<(&'sta
     let opened = &history.opened.1;
     let receipt = &opened.receipt;
     let count = |tokens: u32| number_format::format_count(u64::from(tokens));
-    let tokens = receipt.vendor_tokens();
+    let tokens = receipt.vendor_tokens_estimate.unwrap_or(receipt.tokens);
     let percent = u64::from(tokens) * 100 / u64::from(receipt.window_tokens.max(1));
     let counts = receipt
         .vendor_tokens_estimate

@@ -86,7 +86,7 @@ impl Timeline {
             },
             Event::CallOpened(opened) => self.write_line(&self.call_line(event, opened), out),
             Event::CallAnswered(answered) => self.write_line(&paint.dim(answer_line(answered)), out),
-            Event::PhaseTransitionRefused(_)
+            Event::PhaseTransitionRefused { .. }
             | Event::StepRefused { .. }
             | Event::CallFailed { .. }
             | Event::CallFailedOver { .. }

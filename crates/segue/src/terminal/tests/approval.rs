@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use segue_core::approval::ToolApprovalPolicy;
-use segue_core::flow::FlowToolDeclaration;
+use segue_core::flow::{FlowToolDeclaration, ToolApprovalPolicy};
 use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};

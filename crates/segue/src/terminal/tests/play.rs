@@ -10,7 +10,7 @@ use segue_core::flow::{
     Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, NewOrStoredReplyText, RoleSpec, UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
-use segue_core::phase::PhaseProposal;
+use segue_core::phase::TransitionNote;
 use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec};
 use segue_core::scope::Scope;
@@ -98,8 +98,8 @@ impl Flow for Play {
                     None => vec![reply(NewOrStoredReplyText::Stored(answered.text))],
                 };
                 if answer.contains("let us act") {
-                    let proposal = PhaseProposal::new("act", TransitionProposer::Role(call.role.clone()));
-                    steps.push(FlowStep::ProposePhase { phase: key(), proposal });
+                    let (by, note) = (TransitionProposer::Role(call.role.clone()), TransitionNote::default());
+                    steps.push(FlowStep::ProposePhase { phase: key(), to: "act".into(), by, note });
                 }
                 steps.push(FlowStep::EndTurn(TurnOutcome::Done));
                 steps

@@ -64,7 +64,7 @@ pub(crate) struct ApprovalRuleInputs<'a> {
 /// `FLOW:`. A `*` matches anything.
 ///
 /// ```
-/// use segue_core::approval::ToolRunPattern;
+/// use segue_core::flow::ToolRunPattern;
 ///
 /// assert!("project:coder@build/run_command".parse::<ToolRunPattern>().is_ok());
 /// assert!("coder/".parse::<ToolRunPattern>().is_err());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::context::PreviousPromptComparison;
-use crate::event::CallAnswered;
+use crate::event::{CallAnswered, Event};
 use crate::ids::{FragmentName, ModelName, RoleName, TurnId};
 use crate::prompt::{FailedAttemptCost, TokenUsage};
 
@@ -124,8 +124,18 @@ impl UsageTotals {
         self.add_usage(answer.usage, answer.cost_microusd);
     }
 
+    /// Adds the usage that an event of a call reports: of an answer, in time or too late, or of a failed attempt.
+    pub fn record_call_event(&mut self, event: &Event) {
+        match event {
+            Event::CallAnswered(answer) => self.record_answer(answer),
+            Event::CallFailed { failure, .. } => self.record_failure(failure.cost),
+            Event::CallAnsweredLate { usage, cost_microusd, .. } => self.record_late_answer(*usage, *cost_microusd),
+            _ => {}
+        }
+    }
+
     /// Adds a failed attempt and its cost.
-    pub fn record_failure(&mut self, cost: Option<FailedAttemptCost>) {
+    fn record_failure(&mut self, cost: Option<FailedAttemptCost>) {
         self.failed_attempts += 1;
         if let Some(FailedAttemptCost { usage, cost_microusd }) = cost {
             self.add_usage(usage.unwrap_or_default(), cost_microusd);
@@ -133,14 +143,9 @@ impl UsageTotals {
     }
 
     /// Adds an answer that arrived too late to be used.
-    pub fn record_late_answer(&mut self, usage: TokenUsage, cost_microusd: Option<u64>) {
+    fn record_late_answer(&mut self, usage: TokenUsage, cost_microusd: Option<u64>) {
         self.late_answers += 1;
         self.add_usage(usage, cost_microusd);
-    }
-
-    /// Removes an attempt of unknown outcome, because its outcome is now known.
-    pub fn resolve_unknown_outcome(&mut self) {
-        self.unknown_attempts = self.unknown_attempts.saturating_sub(1);
     }
 
     fn add_usage(&mut self, usage: TokenUsage, cost_microusd: Option<u64>) {
@@ -182,7 +187,7 @@ impl Ledger {
 
     /// Removes an attempt of unknown outcome, because its outcome is now known.
     pub(crate) fn resolve_unknown_outcome(&mut self, account: CallAttribution<'_>) {
-        self.update_totals(account, UsageTotals::resolve_unknown_outcome);
+        self.update_totals(account, |totals| totals.unknown_attempts = totals.unknown_attempts.saturating_sub(1));
     }
 
     /// Adds an answer that arrived too late to be used.
