@@ -161,7 +161,7 @@ impl<'a> JournalInsertColumns<'a> {
 
 /// Returns parts of a statement that insert the journals of the sessions in `written (n, uid)`. Their values begin with
 /// parameter `first`. Texts are inserted in the order of their hashes, because nodes that insert the same texts wait for
-/// each other.
+/// each other. A text that is stored already is shared, unless the session owns it.
 pub(super) fn journal_ctes(first: usize) -> String {
     let p = |index: usize| format!("${}", first + index);
     format!(
@@ -173,12 +173,22 @@ pub(super) fn journal_ctes(first: usize) -> String {
             FROM unnest({}::bigint[], {}::bytea[], {}::bytea[], {}::bigint[], {}::bigint[], {}::int[])
                 AS b (n, hash, text, first_used, visible_from, position) JOIN written w ON w.n = b.n
         ), bodies_inserted AS (
-            INSERT INTO segue_bodies (hash, text) SELECT hash, text FROM used ORDER BY hash ON CONFLICT (hash) DO NOTHING
-        ), uses_inserted AS (
-            INSERT INTO segue_uses AS u (session, hash, first_used, visible_from, position)
-            SELECT uid, hash, first_used, visible_from, position FROM used ORDER BY uid, hash
+            INSERT INTO segue_bodies (hash, owner, first_used, visible_from, position, text)
+            SELECT hash, uid, first_used, visible_from, position, text FROM used ORDER BY hash
+            ON CONFLICT (hash) DO NOTHING RETURNING hash, owner
+        ), known AS MATERIALIZED (
+            SELECT u.uid, u.hash, u.first_used, u.visible_from, u.position,
+                (SELECT b.owner FROM segue_bodies b WHERE b.hash = u.hash) IS NOT DISTINCT FROM u.uid AS is_own
+            FROM used u WHERE NOT EXISTS (SELECT 1 FROM bodies_inserted i WHERE i.hash = u.hash AND i.owner = u.uid)
+        ), own_shown AS (
+            UPDATE segue_bodies b SET visible_from = k.visible_from, position = k.position FROM known k
+            WHERE k.is_own AND k.visible_from IS NOT NULL AND b.hash = k.hash AND b.owner = k.uid
+                AND b.visible_from IS NULL
+        ), shares_inserted AS (
+            INSERT INTO segue_shares AS s (session, hash, first_used, visible_from, position)
+            SELECT uid, hash, first_used, visible_from, position FROM known WHERE NOT is_own ORDER BY uid, hash
             ON CONFLICT (session, hash) DO UPDATE SET visible_from = excluded.visible_from, position = excluded.position
-            WHERE u.visible_from IS NULL AND excluded.visible_from IS NOT NULL
+            WHERE s.visible_from IS NULL AND excluded.visible_from IS NOT NULL
         )",
         p(0),
         p(1),

@@ -116,8 +116,11 @@ async fn find_session_excerpt(
     }
     let rows = query(
         client,
-        "SELECT b.text FROM segue_uses u JOIN segue_bodies b ON b.hash = u.hash
-         WHERE u.session = $1 AND u.visible_from IS NOT NULL ORDER BY u.visible_from, u.position",
+        "SELECT text FROM (
+             SELECT text, visible_from, position FROM segue_bodies WHERE owner = $1
+             UNION ALL SELECT b.text, s.visible_from, s.position FROM segue_shares s
+             JOIN segue_bodies b ON b.hash = s.hash WHERE s.session = $1
+         ) used WHERE visible_from IS NOT NULL ORDER BY visible_from, position",
         &[&uid],
     )
     .await?;

@@ -65,9 +65,14 @@ pub(super) async fn fork_session(db: &PostgresStoreInner, fork: &ForkSpec) -> Re
     .await?;
     execute(
         &transaction,
-        "INSERT INTO segue_uses (session, hash, first_used, visible_from, position)
-         SELECT $2, hash, first_used, CASE WHEN visible_from <= $3 THEN visible_from END, position
-         FROM segue_uses WHERE session = $1 AND first_used <= $3 ORDER BY hash",
+        // A session that owns a text may share it, too, if the text became its own while it was about to share it.
+        "INSERT INTO segue_shares (session, hash, first_used, visible_from, position)
+         SELECT $2, hash, min(first_used), min(visible_from) FILTER (WHERE visible_from <= $3),
+             (array_agg(position ORDER BY visible_from))[1]
+         FROM (
+             SELECT hash, first_used, visible_from, position FROM segue_bodies WHERE owner = $1
+             UNION ALL SELECT hash, first_used, visible_from, position FROM segue_shares WHERE session = $1
+         ) used WHERE first_used <= $3 GROUP BY hash ORDER BY hash",
         &[&origin.uid, &uid, &at],
     )
     .await?;
@@ -97,7 +102,7 @@ pub(super) async fn begin_delete(db: &PostgresStoreInner, session: &SessionId) -
 }
 
 /// Deletes a session and the bodies that no other session uses. If another node begins to use one of them meanwhile, the
-/// foreign key of `segue_uses` makes one of the two transactions fail, and it is tried again.
+/// foreign key of `segue_shares` makes one of the two transactions fail, and it is tried again.
 pub(super) async fn delete_session(
     db: &PostgresStoreInner,
     session: &SessionId,
@@ -112,16 +117,7 @@ pub(super) async fn delete_session(
     if !child.is_empty() {
         return Err(Error::HasChildren { session: session.clone() }.into());
     }
-    let hashes = query(&transaction, "DELETE FROM segue_uses WHERE session = $1 RETURNING hash", &[&uid]).await?;
-    let mut hashes: Vec<Vec<u8>> = hashes.iter().map(|row| row.get(0)).collect();
-    hashes.sort();
-    execute(
-        &transaction,
-        "DELETE FROM segue_bodies b USING unnest($1::bytea[]) AS h (hash)
-         WHERE b.hash = h.hash AND NOT EXISTS (SELECT 1 FROM segue_uses u WHERE u.hash = b.hash)",
-        &[&hashes],
-    )
-    .await?;
+    release_bodies(&transaction, uid).await?;
     for statement in [
         "DELETE FROM segue_journal WHERE session = $1",
         "DELETE FROM segue_snapshots WHERE session = $1",
@@ -145,6 +141,36 @@ pub(super) async fn delete_session(
         let _ = deliver(db, &transaction, &parent, session_row.parent_uid(), &notice, Some(&sender)).await?;
     }
     transaction.commit().await?;
+    Ok(())
+}
+
+/// Ends a session's use of all bodies. One that other sessions use gets one of them as its new owner; the others are
+/// deleted.
+///
+/// Rows are locked in the order of their hashes, because two sessions that share bodies may be deleted at once. The order
+/// of the statements matters, too: if the owner of a body is deleted meanwhile, the first one waits until it is known
+/// whether this session is the new owner.
+async fn release_bodies(client: &impl GenericClient, uid: i64) -> Result<(), PostgresError> {
+    for statement in [
+        "WITH own AS MATERIALIZED (SELECT hash FROM segue_shares WHERE session = $1 ORDER BY hash FOR UPDATE)
+         DELETE FROM segue_shares s USING own WHERE s.session = $1 AND s.hash = own.hash",
+        // A share that its session deletes meanwhile is not among the heirs when its lock is free.
+        "WITH heirs AS MATERIALIZED (
+             SELECT s.* FROM segue_shares s JOIN (
+                 SELECT s.hash, min(s.session) AS session FROM segue_bodies b JOIN segue_shares s ON s.hash = b.hash
+                 WHERE b.owner = $1 GROUP BY s.hash
+             ) h ON s.session = h.session AND s.hash = h.hash ORDER BY s.hash FOR UPDATE OF s
+         ), deleted AS (
+             DELETE FROM segue_shares s USING heirs h WHERE s.session = h.session AND s.hash = h.hash
+         )
+         UPDATE segue_bodies b SET owner = h.session, first_used = h.first_used, visible_from = h.visible_from,
+             position = h.position
+         FROM heirs h WHERE b.hash = h.hash",
+        "WITH own AS MATERIALIZED (SELECT hash FROM segue_bodies WHERE owner = $1 ORDER BY hash FOR UPDATE)
+         DELETE FROM segue_bodies b USING own WHERE b.hash = own.hash",
+    ] {
+        execute(client, statement, &[&uid]).await?;
+    }
     Ok(())
 }
 

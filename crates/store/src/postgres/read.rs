@@ -86,8 +86,10 @@ pub(super) async fn read_bodies(
     let hashes: Vec<&[u8]> = ids.iter().map(|id| id.0.as_slice()).collect();
     let rows = query(
         &client,
-        "SELECT b.hash, b.text FROM segue_uses u JOIN segue_bodies b ON b.hash = u.hash
-         WHERE u.session = $1 AND u.hash = ANY ($2)",
+        // `OFFSET 0` makes the planner look up each text, however few there were when it planned the statement.
+        "SELECT h.hash, b.text FROM unnest($2::bytea[]) AS h (hash) CROSS JOIN LATERAL
+             (SELECT owner, text FROM segue_bodies WHERE hash = h.hash OFFSET 0) b
+         WHERE b.owner = $1 OR EXISTS (SELECT 1 FROM segue_shares s WHERE s.session = $1 AND s.hash = h.hash)",
         &[&session_row.uid, &hashes],
     )
     .await?;
@@ -189,7 +191,7 @@ pub(super) async fn check_integrity(db: &PostgresStoreInner) -> Result<Integrity
     }
     let unused = query_opt(
         &client,
-        "SELECT count(*) FROM segue_bodies b WHERE NOT EXISTS (SELECT 1 FROM segue_uses u WHERE u.hash = b.hash)",
+        "SELECT count(*) FROM segue_bodies b WHERE NOT EXISTS (SELECT 1 FROM segue_sessions s WHERE s.uid = b.owner)",
         &[],
     )
     .await?;
@@ -208,7 +210,9 @@ async fn check_session_integrity(
     let session_row = load_session_row(client, session, RowLock::None).await?;
     read_records_of(client, session, &session_row, Seq(0), usize::MAX).await?;
     read_inbox(db, session, usize::MAX).await?;
-    let sql = "SELECT b.hash, b.text FROM segue_uses u JOIN segue_bodies b ON b.hash = u.hash WHERE u.session = $1";
+    let sql = "SELECT hash, text FROM segue_bodies WHERE owner = $1
+               UNION ALL SELECT b.hash, b.text FROM segue_shares s JOIN segue_bodies b ON b.hash = s.hash
+               WHERE s.session = $1";
     for row in query(client, sql, &[&session_row.uid]).await? {
         decode_body(row.get(0), row.get(1)).map_err(|detail| corrupted(session, format!("a body: {detail}")))?;
     }

@@ -15,8 +15,10 @@ use crate::Error;
 /// change of the summary; it is missing until a reader of the changes asks, because numbers given by commits of several
 /// nodes would not become visible in their order. `segue_deletions` continues these numbers.
 ///
-/// `segue_journal` has one row per commit, or several for a long one. `segue_bodies` has each text once; `segue_uses`
-/// tells which sessions use it. Its foreign key decides when one node erases a text that another is about to use.
+/// `segue_journal` has one row per commit, or several for a long one. `segue_bodies` has each text once. A text belongs to
+/// the session that stored it first (`owner`); other sessions that use it have a row in `segue_shares`. The foreign key
+/// of that table decides when one node erases a text that another is about to use. The columns `first_used`,
+/// `visible_from` and `position` of both tables tell where in its journal a session uses the text.
 ///
 /// Format 2 adds what the servers share besides sessions.
 const MIGRATIONS: &[&str] = &[
@@ -50,12 +52,16 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE segue_journal (
         session BIGINT NOT NULL, first BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (session, first)
     );
-    CREATE TABLE segue_bodies (hash BYTEA PRIMARY KEY, text BYTEA NOT NULL);
-    CREATE TABLE segue_uses (
+    CREATE TABLE segue_bodies (
+        hash BYTEA PRIMARY KEY, owner BIGINT NOT NULL, first_used BIGINT NOT NULL, visible_from BIGINT,
+        position INT NOT NULL, text BYTEA NOT NULL
+    );
+    CREATE INDEX segue_bodies_by_owner ON segue_bodies (owner);
+    CREATE TABLE segue_shares (
         session BIGINT NOT NULL, hash BYTEA NOT NULL REFERENCES segue_bodies (hash), first_used BIGINT NOT NULL,
         visible_from BIGINT, position INT NOT NULL, PRIMARY KEY (session, hash)
     );
-    CREATE INDEX segue_uses_by_hash ON segue_uses (hash);
+    CREATE INDEX segue_shares_by_hash ON segue_shares (hash);
     CREATE TABLE segue_snapshots (
         session BIGINT PRIMARY KEY, seq BIGINT NOT NULL, format BIGINT NOT NULL, data BYTEA NOT NULL
     );

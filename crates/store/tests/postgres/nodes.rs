@@ -36,6 +36,30 @@ async fn a_text_that_is_erased_and_used_at_the_same_time_is_kept_or_stored_again
 }
 
 #[tokio::test]
+async fn sessions_that_share_texts_can_be_deleted_at_the_same_time() {
+    let database = TemporaryDatabase::new();
+    let (store, other) = (database.open_store(), database.open_store());
+    let texts: Vec<_> = (0..20).map(|number| visible_body(&format!("shared text {number}"))).collect();
+    let ids: Vec<BodyId> = texts.iter().map(|text| text.id).collect();
+    for round in 0..10 {
+        let mut owner = TestJournalWriter::create_session(&store, &format!("owner-{round}")).await;
+        owner.append_records_with(1, texts.clone(), None).await;
+        let mut second = TestJournalWriter::create_session(&other, &format!("second-{round}")).await;
+        second.append_records_with(1, texts.clone(), None).await;
+        let mut third = TestJournalWriter::create_session(&other, &format!("third-{round}")).await;
+        third.append_records_with(1, texts.clone(), None).await;
+        let deletions =
+            tokio::join!(store.delete_session(&owner.session, None), other.delete_session(&second.session, None));
+        assert_eq!(deletions, (Ok(()), Ok(())));
+        let read = store.read_bodies(&third.session, &ids).await.expect("the third session has them still");
+        assert_eq!(read.len(), texts.len());
+        assert!(store.check_integrity().await.expect("checked").is_clean());
+        other.delete_session(&third.session, None).await.expect("deleted");
+        assert_eq!(database.body_count(), 0, "the last one to use them takes them along");
+    }
+}
+
+#[tokio::test]
 async fn a_reader_of_changes_that_begins_now_gets_none_of_before() {
     let database = TemporaryDatabase::new();
     let store: Arc<dyn Store> = database.open_store();
