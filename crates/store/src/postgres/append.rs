@@ -1,5 +1,6 @@
 //! The statement that appends a group of commits, and the encoding of commits for it.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use deadpool_postgres::GenericClient;
@@ -9,8 +10,8 @@ use tokio_postgres::types::ToSql;
 
 use super::PostgresStoreInner;
 use super::postgres_error::PostgresError;
-use super::schema::{NOW_MICROS, from_bigint, now_ms, query, to_bigint};
-use super::session_row::SessionSummaryColumns;
+use super::schema::{NOW_MICROS, now_ms, query, to_bigint};
+use super::session_row::{RowLock, SessionSummaryColumns, find_session_row};
 use crate::{CommitBody, Error, JournalCommit, JournalRecord, encoding};
 
 /// A commit without deliveries to other sessions, encoded in the caller's thread.
@@ -44,6 +45,7 @@ struct EncodedBody {
 }
 
 /// What became of a commit.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct SessionAfterAppend {
     pub(super) uid: i64,
     pub(super) is_being_deleted: bool,
@@ -179,7 +181,7 @@ pub(super) fn journal_ctes(first: usize) -> String {
         ), known AS MATERIALIZED (
             SELECT u.uid, u.hash, u.first_used, u.visible_from, u.position,
                 (SELECT b.owner FROM segue_bodies b WHERE b.hash = u.hash) IS NOT DISTINCT FROM u.uid AS is_own
-            FROM used u WHERE NOT EXISTS (SELECT 1 FROM bodies_inserted i WHERE i.hash = u.hash AND i.owner = u.uid)
+            FROM used u WHERE (u.hash, u.uid) NOT IN (SELECT i.hash, i.owner FROM bodies_inserted i)
         ), own_shown AS (
             UPDATE segue_bodies b SET visible_from = k.visible_from, position = k.position FROM known k
             WHERE k.is_own AND k.visible_from IS NOT NULL AND b.hash = k.hash AND b.owner = k.uid
@@ -202,53 +204,65 @@ pub(super) fn journal_ctes(first: usize) -> String {
     )
 }
 
-/// Appends commits, at most one per session. The rows of the sessions are locked in the order of their uids; a commit
-/// whose epoch, head or inbox entries do not match drops out, and everything else is joined to the rest.
-static APPEND: LazyLock<String> = LazyLock::new(|| {
-    let keeps_catalog = "a.summary IS NULL OR s.is_being_deleted";
+/// Appends commits, at most one per session: updates the rows of the sessions whose epoch and head match, and inserts
+/// everything else that belongs to these. A row that another transaction changes meanwhile is compared again when that one
+/// has ended, so the rows need no lock before.
+///
+/// The statement is planned once per connection, perhaps while the tables are nearly empty. The `LIMIT`, whose value the
+/// planner does not know, makes it expect one commit, and so look up each session with the index instead of reading all
+/// of them.
+fn append_statement(drains: bool) -> String {
+    let keeps_catalog = "i.summary IS NULL OR s.is_being_deleted";
+    let (entries, guard, drained) = if drains {
+        (
+            "entries AS MATERIALIZED (
+                SELECT d.n, d.submission, d.outcome, (SELECT s.uid FROM segue_sessions s WHERE s.name = i.name) AS uid
+                FROM unnest($19::bigint[], $20::bigint[], $21::bytea[]) AS d (n, submission, outcome)
+                JOIN input i ON i.n = d.n
+            ), missing AS MATERIALIZED (
+                SELECT e.n FROM entries e WHERE NOT EXISTS
+                    (SELECT 1 FROM segue_inbox b WHERE b.session = e.uid AND b.submission = e.submission)
+            ), ",
+            "AND NOT EXISTS (SELECT 1 FROM missing m WHERE m.n = i.n)",
+            format!(
+                ", drained AS (
+                    DELETE FROM segue_inbox b USING entries e, written w
+                    WHERE w.n = e.n AND b.session = e.uid AND b.submission = e.submission
+                    RETURNING b.session, b.submission, b.digest, e.outcome
+                ), outcomes_inserted AS (
+                    INSERT INTO segue_outcomes (session, submission, at, digest, data)
+                    SELECT session, submission, {now}, digest, outcome FROM drained
+                    ON CONFLICT (session, submission) DO UPDATE
+                    SET at = excluded.at, digest = excluded.digest, data = excluded.data
+                )",
+                now = now_ms("$22")
+            ),
+        )
+    } else {
+        ("", "", String::new())
+    };
     format!(
-        "WITH input AS (
+        "WITH input AS MATERIALIZED (
             SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bigint[],
                 $7::bigint[], $8::boolean[]) WITH ORDINALITY
-                AS i (name, epoch, expected, head, summary, updated_at, due_at, progress, n)
-        ), locked AS MATERIALIZED (
-            SELECT i.n, s.uid, s.epoch, s.head, s.is_being_deleted
-            FROM input i JOIN segue_sessions s ON s.name = i.name ORDER BY s.uid FOR NO KEY UPDATE OF s
-        ), entries AS (
-            SELECT d.n, l.uid, d.submission, d.outcome
-            FROM unnest($18::bigint[], $19::bigint[], $20::bytea[]) AS d (n, submission, outcome)
-            JOIN locked l ON l.n = d.n
-        ), missing AS (
-            SELECT e.n, array_agg(e.submission) AS submissions FROM entries e WHERE NOT EXISTS
-                (SELECT 1 FROM segue_inbox b WHERE b.session = e.uid AND b.submission = e.submission) GROUP BY e.n
-        ), written AS (
-            UPDATE segue_sessions s SET head = a.head, summary = coalesce(a.summary, s.summary),
-                updated_at = CASE WHEN {keeps_catalog} THEN s.updated_at ELSE a.updated_at END,
-                due_at = CASE WHEN {keeps_catalog} THEN s.due_at ELSE a.due_at END,
+                AS i (name, epoch, expected, head, summary, updated_at, due_at, progress, n) LIMIT $9
+        ), {entries}written AS (
+            UPDATE segue_sessions s SET head = i.head, summary = coalesce(i.summary, s.summary),
+                updated_at = CASE WHEN {keeps_catalog} THEN s.updated_at ELSE i.updated_at END,
+                due_at = CASE WHEN {keeps_catalog} THEN s.due_at ELSE i.due_at END,
                 change = CASE WHEN {keeps_catalog} THEN s.change END,
                 changed_at = CASE WHEN {keeps_catalog} THEN s.changed_at ELSE {NOW_MICROS} END,
-                takeovers = CASE WHEN a.progress THEN 0 ELSE s.takeovers END
-            FROM (SELECT i.*, l.uid FROM input i JOIN locked l ON l.n = i.n
-                  WHERE l.epoch = i.epoch AND l.head = i.expected AND NOT EXISTS
-                      (SELECT 1 FROM missing m WHERE m.n = i.n)) a
-            WHERE s.uid = a.uid RETURNING a.n, s.uid
-        ), {journal}, drained AS (
-            DELETE FROM segue_inbox b USING entries e, written w
-            WHERE w.n = e.n AND b.session = e.uid AND b.submission = e.submission
-            RETURNING b.session, b.submission, b.digest, e.outcome
-        ), outcomes_inserted AS (
-            INSERT INTO segue_outcomes (session, submission, at, digest, data)
-            SELECT session, submission, {now}, digest, outcome FROM drained
-            ON CONFLICT (session, submission) DO UPDATE
-            SET at = excluded.at, digest = excluded.digest, data = excluded.data
-        )
-        SELECT l.uid, l.epoch, l.head, l.is_being_deleted, w.uid IS NOT NULL, m.submissions
-        FROM input i LEFT JOIN locked l ON l.n = i.n LEFT JOIN written w ON w.n = i.n LEFT JOIN missing m ON m.n = i.n
-        ORDER BY i.n",
-        journal = journal_ctes(9),
-        now = now_ms("$21"),
+                takeovers = CASE WHEN i.progress THEN 0 ELSE s.takeovers END
+            FROM input i WHERE s.name = i.name AND s.epoch = i.epoch AND s.head = i.expected {guard}
+            RETURNING i.n, s.uid, s.is_being_deleted
+        ), {journal}{drained}
+        SELECT n, uid, is_being_deleted FROM written",
+        journal = journal_ctes(10),
     )
-});
+}
+
+static APPEND: LazyLock<String> = LazyLock::new(|| append_statement(false));
+static APPEND_AND_DRAIN: LazyLock<String> = LazyLock::new(|| append_statement(true));
 
 /// Appends commits of different sessions in one statement. Returns what became of each.
 pub(super) async fn append_commits(
@@ -266,6 +280,7 @@ pub(super) async fn append_commits(
     let updated_at: Vec<Option<i64>> = summaries().map(|summary| summary.map(|summary| summary.updated_at)).collect();
     let due_at: Vec<Option<i64>> = summaries().map(|summary| summary.and_then(|summary| summary.due_at)).collect();
     let progress: Vec<bool> = commits.iter().map(|commit| commit.shows_progress).collect();
+    let count = to_bigint(commits.len() as u64);
     let mut journals = JournalInsertColumns::default();
     let (mut drain_owners, mut submissions, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
     for (n, commit) in (1i64..).zip(commits) {
@@ -278,31 +293,52 @@ pub(super) async fn append_commits(
     }
     let offset = db.clock_offset_ms();
     let mut values: Vec<&(dyn ToSql + Sync)> =
-        vec![&names, &epochs, &expected, &heads, &sealed, &updated_at, &due_at, &progress];
+        vec![&names, &epochs, &expected, &heads, &sealed, &updated_at, &due_at, &progress, &count];
     values.extend(journals.values());
-    values.extend([&drain_owners as &(dyn ToSql + Sync), &submissions, &outcomes, &offset]);
-    let rows = query(client, &APPEND, &values).await?;
-    let results = commits.iter().zip(rows).map(|(commit, row)| {
-        let session = commit.session.clone();
-        let Some(uid) = row.get::<_, Option<i64>>(0) else { return Err(Error::NoSuchSession { session }) };
-        let (current, head) = (LeaseEpoch(from_bigint(row.get(1))), Seq(from_bigint(row.get(2))));
-        let missing: Vec<i64> = row.get::<_, Option<Vec<i64>>>(5).unwrap_or_default();
-        let missing = commit.drained.iter().find(|(submission, _)| missing.contains(&submission.0.cast_signed()));
-        match (row.get::<_, bool>(4), missing) {
-            (true, _) => Ok(SessionAfterAppend { uid, is_being_deleted: row.get(3) }),
-            (false, _) if current != commit.epoch => {
-                tracing::warn!(%session, epoch = commit.epoch.0, current_epoch = current.0, "write fenced: the lease is lost");
-                Err(Error::Fenced { session, epoch: commit.epoch, current })
-            }
-            (false, _) if head != commit.expected_head => {
-                Err(Error::Conflict { session, expected: commit.expected_head, head })
-            }
-            (false, Some((submission, _))) => Err(Error::EntryGone { session, submission: *submission }),
-            (false, None) => Err(Error::Io {
-                what: format!("appending to session `{session}`"),
-                detail: "the database wrote nothing and did not say why".into(),
-            }),
-        }
-    });
-    Ok(results.collect())
+    let rows = if drain_owners.is_empty() {
+        query(client, &APPEND, &values).await?
+    } else {
+        values.extend([&drain_owners as &(dyn ToSql + Sync), &submissions, &outcomes, &offset]);
+        query(client, &APPEND_AND_DRAIN, &values).await?
+    };
+    let written: BTreeMap<i64, SessionAfterAppend> = rows
+        .iter()
+        .map(|row| (row.get(0), SessionAfterAppend { uid: row.get(1), is_being_deleted: row.get(2) }))
+        .collect();
+    let mut results = Vec::with_capacity(commits.len());
+    for (n, commit) in (1i64..).zip(commits) {
+        results.push(match written.get(&n) {
+            Some(session) => Ok(*session),
+            None => Err(explain_rejection(client, commit).await?),
+        });
+    }
+    Ok(results)
+}
+
+/// Returns why a commit was not written. What stood in its way does not go away: epochs and heads only grow, and an entry
+/// that was handled does not come back.
+async fn explain_rejection(client: &impl GenericClient, commit: &PostgresCommit) -> Result<Error, PostgresError> {
+    let session = commit.session.clone();
+    let Some(found) = find_session_row(client, &session, RowLock::None).await? else {
+        return Ok(Error::NoSuchSession { session });
+    };
+    if found.epoch != commit.epoch {
+        tracing::warn!(%session, epoch = commit.epoch.0, current_epoch = found.epoch.0, "write fenced: the lease is lost");
+        return Ok(Error::Fenced { session, epoch: commit.epoch, current: found.epoch });
+    }
+    if found.head != commit.expected_head {
+        return Ok(Error::Conflict { session, expected: commit.expected_head, head: found.head });
+    }
+    let submissions: Vec<i64> = commit.drained.iter().map(|(submission, _)| submission.0.cast_signed()).collect();
+    let sql = "SELECT submission FROM segue_inbox WHERE session = $1 AND submission = ANY ($2)";
+    let rows = query(client, sql, &[&found.uid, &submissions]).await?;
+    let waiting: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    let gone = commit.drained.iter().find(|(submission, _)| !waiting.contains(&submission.0.cast_signed()));
+    Ok(match gone {
+        Some((submission, _)) => Error::EntryGone { session, submission: *submission },
+        None => Error::Io {
+            what: format!("appending to session `{session}`"),
+            detail: "the database wrote nothing and did not say why".into(),
+        },
+    })
 }

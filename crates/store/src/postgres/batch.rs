@@ -59,6 +59,8 @@ fn take_group(waiting: &mut VecDeque<PostgresAppendJob>) -> Vec<PostgresAppendJo
         group.push(job);
     }
     *waiting = left;
+    // Nodes that write the same sessions update them in the same order, and so do not wait for each other in a circle.
+    group.sort_by(|a, b| a.commit.session.cmp(&b.commit.session));
     group
 }
 

@@ -60,6 +60,39 @@ async fn sessions_that_share_texts_can_be_deleted_at_the_same_time() {
 }
 
 #[tokio::test]
+async fn appends_find_their_sessions_with_the_index_even_if_there_were_few_at_first() {
+    // PostgreSQL plans the first five executions of a statement on each of the two connections one by one.
+    const PLANNED_ONE_BY_ONE: u64 = 10;
+    const SCANS: &str = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'segue_sessions'";
+    let database = TemporaryDatabase::new();
+    let store: Arc<dyn Store> = database.open_store();
+    for (sessions, rounds) in [(1, 30), (100, 10)] {
+        let mut writers = tokio::task::JoinSet::new();
+        for number in 0..sessions {
+            let store = store.clone();
+            writers.spawn(async move {
+                let mut writer = TestJournalWriter::create_session(&store, &format!("s-{sessions}-{number}")).await;
+                for round in 0..rounds {
+                    let text = visible_body(&format!("text {round} of {number}"));
+                    writer.append_records_with(1, vec![text], Some(sample_summary("", round))).await;
+                }
+            });
+        }
+        while let Some(done) = writers.join_next().await {
+            done.expect("appended");
+        }
+    }
+    store.close().await.expect("closes");
+    // A connection has reported its scans when it has ended.
+    let connections = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()";
+    while database.run_sql(connections) != "1" {
+        tokio::task::yield_now().await;
+    }
+    let scans: u64 = database.run_sql(SCANS).parse().expect("a number");
+    assert!(scans <= PLANNED_ONE_BY_ONE, "{scans} scans of all sessions");
+}
+
+#[tokio::test]
 async fn a_reader_of_changes_that_begins_now_gets_none_of_before() {
     let database = TemporaryDatabase::new();
     let store: Arc<dyn Store> = database.open_store();
