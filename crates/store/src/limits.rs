@@ -66,6 +66,10 @@ pub const LEASE_MS_MIN: u64 = 500;
 pub const OPERATION_CONNECTIONS_MAX: usize = 8;
 /// Groups of commits that a node writes at the same time.
 pub const CONCURRENT_GROUPS_MAX: usize = 2;
+/// Up to this many commits are not collected while others are being written.
+pub const UNGROUPED_COMMITS_MAX: usize = 8;
+/// From this many waiting commits on, a group is written beside another one.
+pub const FURTHER_GROUP_COMMITS_MIN: usize = 32;
 /// Commits that wait for the writer. Further callers wait until there is room.
 pub const WRITE_QUEUE_JOBS_MAX: usize = 4_096;
 /// Attempts of a transaction that collides with others.

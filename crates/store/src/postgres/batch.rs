@@ -2,16 +2,21 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use segue_core::ids::{Seq, SessionId};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use super::PostgresStoreInner;
 use super::append::{PostgresCommit, SessionAfterAppend, append_commits};
 use super::postgres_error::PostgresError;
 use crate::Error;
-use crate::limits::{CONCURRENT_GROUPS_MAX, CONFLICT_ATTEMPTS_MAX, GROUP_COMMIT_BYTES_MAX, GROUP_COMMIT_JOBS_MAX};
+use crate::limits::{
+    CONCURRENT_GROUPS_MAX, CONFLICT_ATTEMPTS_MAX, FURTHER_GROUP_COMMITS_MIN, GROUP_COMMIT_BYTES_MAX,
+    GROUP_COMMIT_JOBS_MAX, UNGROUPED_COMMITS_MAX,
+};
 
 /// A commit that waits for the writer.
 #[derive(Debug)]
@@ -22,26 +27,58 @@ pub(super) struct PostgresAppendJob {
 
 /// Writes commits until the store is closed. Returns when all are written.
 pub(super) async fn run_writer(db: Arc<PostgresStoreInner>, mut jobs: mpsc::Receiver<PostgresAppendJob>) {
-    let permits = Arc::new(Semaphore::new(CONCURRENT_GROUPS_MAX));
+    let commits_in_flight = Arc::new(AtomicUsize::new(0));
+    let mut groups = JoinSet::new();
     let mut waiting = VecDeque::new();
-    loop {
-        if waiting.is_empty() {
-            let Some(job) = jobs.recv().await else { break };
-            waiting.push_back(job);
-        }
-        // Closed never.
-        let Ok(permit) = permits.clone().acquire_owned().await else { break };
+    let mut is_open = true;
+    while is_open || !waiting.is_empty() || !groups.is_empty() {
         while let Ok(job) = jobs.try_recv() {
             waiting.push_back(job);
         }
-        let (db, group) = (db.clone(), take_group(&mut waiting));
-        tokio::spawn(async move {
-            write_group(&db, group).await;
-            drop(permit);
-        });
+        if may_start_group(groups.len(), commits_in_flight.load(Ordering::Relaxed), waiting.len()) {
+            let (db, group) = (db.clone(), take_group(&mut waiting));
+            let in_flight = CommitsInFlight::begin(&commits_in_flight, group.len());
+            groups.spawn(async move {
+                write_group(&db, group).await;
+                drop(in_flight);
+            });
+            continue;
+        }
+        tokio::select! {
+            job = jobs.recv(), if is_open => match job {
+                Some(job) => waiting.push_back(job),
+                None => is_open = false,
+            },
+            Some(_) = groups.join_next() => {}
+        }
     }
-    // All groups have been written when all permits are back.
-    let _ = permits.acquire_many(u32::try_from(CONCURRENT_GROUPS_MAX).unwrap_or(1)).await;
+}
+
+/// Returns whether waiting commits are written now. While one group is being written, a second one begins only if
+/// collecting would not pay: if there are few commits at all, so that each would only wait, or if so many wait that the
+/// costs of a transaction do not matter.
+fn may_start_group(groups: usize, commits_in_flight: usize, waiting: usize) -> bool {
+    let is_worthwhile = commits_in_flight + waiting <= UNGROUPED_COMMITS_MAX || waiting >= FURTHER_GROUP_COMMITS_MIN;
+    waiting > 0 && (groups == 0 || groups < CONCURRENT_GROUPS_MAX && is_worthwhile)
+}
+
+/// Counts the commits of a group while it is being written, also if that panics.
+struct CommitsInFlight {
+    total: Arc<AtomicUsize>,
+    commits: usize,
+}
+
+impl CommitsInFlight {
+    fn begin(total: &Arc<AtomicUsize>, commits: usize) -> Self {
+        total.fetch_add(commits, Ordering::Relaxed);
+        Self { total: total.clone(), commits }
+    }
+}
+
+impl Drop for CommitsInFlight {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.commits, Ordering::Relaxed);
+    }
 }
 
 /// Takes the oldest commits, at most one per session: a later one follows the head that the earlier one sets.
@@ -108,4 +145,20 @@ async fn append_with_retry(
 
 fn describe_append(commit: &PostgresCommit) -> String {
     format!("appending to session `{}`", commit.session)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_group_begins_only_if_collecting_does_not_pay() {
+        assert!(!may_start_group(0, 0, 0), "nothing waits");
+        assert!(may_start_group(0, 0, 1));
+        assert!(may_start_group(1, 1, 1), "few sessions do not wait for each other");
+        assert!(!may_start_group(1, 20, 3), "the next group collects meanwhile");
+        assert!(!may_start_group(1, 3, 20));
+        assert!(may_start_group(1, 40, FURTHER_GROUP_COMMITS_MIN));
+        assert!(!may_start_group(CONCURRENT_GROUPS_MAX, 40, 100), "there is no connection left");
+    }
 }
