@@ -20,6 +20,8 @@ use crate::Error;
 /// of that table decides when one node erases a text that another is about to use. The columns `first_used`,
 /// `visible_from` and `position` of both tables tell where in its journal a session uses the text.
 ///
+/// What is stored as `EXTERNAL` was compressed by the store, so PostgreSQL need not try to compress it.
+///
 /// Format 2 adds what the servers share besides sessions.
 const MIGRATIONS: &[&str] = &[
     "
@@ -52,10 +54,12 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE segue_journal (
         session BIGINT NOT NULL, first BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (session, first)
     );
+    ALTER TABLE segue_journal ALTER data SET STORAGE EXTERNAL;
     CREATE TABLE segue_bodies (
         hash BYTEA PRIMARY KEY, owner BIGINT NOT NULL, first_used BIGINT NOT NULL, visible_from BIGINT,
         position INT NOT NULL, text BYTEA NOT NULL
     );
+    ALTER TABLE segue_bodies ALTER text SET STORAGE EXTERNAL;
     CREATE INDEX segue_bodies_by_owner ON segue_bodies (owner);
     CREATE TABLE segue_shares (
         session BIGINT NOT NULL, hash BYTEA NOT NULL REFERENCES segue_bodies (hash), first_used BIGINT NOT NULL,
@@ -65,6 +69,7 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE segue_snapshots (
         session BIGINT PRIMARY KEY, seq BIGINT NOT NULL, format BIGINT NOT NULL, data BYTEA NOT NULL
     );
+    ALTER TABLE segue_snapshots ALTER data SET STORAGE EXTERNAL;
     CREATE SEQUENCE segue_inbox_ids;
     CREATE TABLE segue_inbox (
         id BIGINT PRIMARY KEY DEFAULT nextval('segue_inbox_ids'),
