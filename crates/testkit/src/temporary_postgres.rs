@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// The user that runs the server if the tests run as root, which the server refuses: nobody.
 const UNPRIVILEGED_ID: u32 = 65_534;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The settings of a server for tests: small, because a test process may have several.
+const SMALL_SERVER_SETTINGS: &[&str] = &["shared_buffers=64MB"];
 
 /// A running server. Dropping it stops the server and deletes its data.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub struct TemporaryPostgres {
     port: u16,
     server: Option<Child>,
     databases: AtomicU32,
+    settings: Vec<String>,
 }
 
 impl TemporaryPostgres {
@@ -35,12 +38,19 @@ impl TemporaryPostgres {
     /// Starts a server on a free port.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_with_settings(SMALL_SERVER_SETTINGS)
+    }
+
+    /// Starts a server on a free port, with settings such as `shared_buffers=64MB`.
+    #[must_use]
+    pub fn start_with_settings(settings: &[&str]) -> Self {
         let programs = find_or_install_postgres();
         let folder = create_folder();
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
-        let mut postgres = Self { folder, programs, port, server: None, databases: AtomicU32::new(0) };
+        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let mut postgres = Self { folder, programs, port, server: None, databases: AtomicU32::new(0), settings };
         let mut initdb = postgres.command("initdb");
         initdb.args(["--username=segue", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "-D"]);
         let made = initdb.arg(postgres.data()).output().expect("initdb starts");
@@ -59,7 +69,10 @@ impl TemporaryPostgres {
         shell.arg("-c").arg(script).arg("sh").arg(&self.folder).arg(self.programs.join("postgres"));
         shell.arg("-D").arg(self.data()).arg("-k").arg(&self.folder);
         shell.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
-        shell.args(["-c", "max_connections=300", "-c", "shared_buffers=64MB"]);
+        shell.args(["-c", "max_connections=300"]);
+        for setting in &self.settings {
+            shell.args(["-c", setting]);
+        }
         let log = std::fs::File::options().create(true).append(true).open(self.folder.join("log")).expect("a log");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).process_group(0);
         self.server = Some(shell.spawn().expect("the server starts"));
