@@ -362,6 +362,8 @@ pub const ROUTED_AGENTS_MAX: usize = 8;
 pub const ROUTING_REASON_CHARS_MAX: usize = 300;
 /// How often the router is asked again after an unusable answer.
 pub const ROUTING_REPAIRS_MAX: u32 = 1;
+/// How often an agent may fail to reflect before it counts as having no lesson.
+pub const REFLECTION_TRIES_MAX: u32 = 2;
 /// How many decisions in a row may be refused before the default agent works.
 pub const REFUSED_DECISIONS_MAX: u32 = 2;
 /// Most complaints that the router is shown.

@@ -17,6 +17,7 @@ use super::facts::{
 use super::mcp_servers::ListedMcpTools;
 use super::parallel_writers::WriterCopies;
 use super::workspace_claim::WorkspaceClaimWait;
+use crate::limits::REFLECTION_TRIES_MAX;
 use crate::workspace_tools::{ChecksResult, CommandRun, FileChange};
 
 pub(super) use log::{LogEntry, LogSpeaker, LogText, ProjectLog};
@@ -185,10 +186,27 @@ pub(super) struct ProjectAgentState {
     /// Whether the agent has worked since the last reflection.
     pub(super) participated: bool,
     pub(super) reflected: bool,
+    /// How often the agent has failed to reflect.
+    pub(super) failed_reflections: u32,
     /// The digest of each file that the agent has read, by path.
     pub(super) read_files: BTreeMap<String, String>,
     /// The progress in the current routing turn.
     pub(super) current: AgentRoutingTurnProgress,
+}
+
+impl ProjectAgentState {
+    /// Records how a reflection has ended. An agent that cannot complete it has no lesson, so that it does not keep the others
+    /// from the end. A failure of its model does not count: it can be repaired.
+    fn apply_reflection_end(&mut self, how: AgentTurnEndKind) {
+        match how {
+            AgentTurnEndKind::Completed | AgentTurnEndKind::Answered => self.reflected = true,
+            AgentTurnEndKind::AutoCompleted | AgentTurnEndKind::Stopped => {
+                self.failed_reflections += 1;
+                self.reflected |= self.failed_reflections >= REFLECTION_TRIES_MAX;
+            }
+            AgentTurnEndKind::Failed => {}
+        }
+    }
 }
 
 /// An agent's progress in the current routing turn.

@@ -479,6 +479,23 @@ fn t40_reflection_is_left_only_when_every_participant_has_reflected() {
     assert_eq!(project.count_facts(failed), 1);
 }
 
+/// A small model can fail to record a lesson again and again. It has nothing to say then, and the work ends.
+#[test]
+fn t40_agent_that_failed_to_reflect_twice_has_no_lesson() {
+    let mut project = Project::in_phase("verification");
+    project.complete("executor-verification", "fine").route("chores", &["executor"]).complete("executor", "tidy");
+    assert_eq!((project.phase().as_str(), project.roles()), ("reflection", vec!["executor".to_owned()]));
+    for attempt in 1..=2 {
+        assert_eq!(project.roles(), ["executor"], "attempt {attempt}");
+        // It is reminded once, and then its work is completed for it.
+        project.answer("executor", "I think").answer("executor", "I still think");
+    }
+    assert_eq!(
+        (project.roles(), project.offered_routes().0),
+        (vec!["router".to_owned()], vec!["chat".into(), "end".into()])
+    );
+}
+
 #[test]
 fn t42_prompt_contains_the_previous_phase_and_the_instruction_for_agent_and_phase() {
     let project = Project::in_phase("chores");

@@ -9,12 +9,13 @@ use segue_core::prompt::ModelToolSpec;
 use segue_core::signal::find_json_where;
 use serde_json::{Map, Value, json};
 
-use crate::limits::PROMPT_FILES_MAX;
+use crate::limits::{PROJECT_LESSON_TITLE_CHARS_MAX, PROMPT_FILES_MAX};
 use crate::mcp_tools::McpToolName;
 use crate::project::definition::{CheckMoment, CompletionMode};
 use crate::project::mcp_servers::check_mcp_arguments;
 use crate::project::project_context::ProjectFlowContext;
 use crate::project::state::ProjectState;
+use crate::project::text::truncate_chars;
 use crate::project::tools::{COMPLETE_TOOL, LEARN_TOOL, agent_tools};
 use crate::workspace_tools::{FileChangeKind, WorkspaceTool};
 
@@ -165,9 +166,7 @@ impl OfferedAgentActions {
         match (name.as_str(), WorkspaceTool::from_name(&name)) {
             (ANSWER_ACTION, _) => Ok(AgentAction::Answer),
             (COMPLETE_TOOL, _) => run(self.completion_arguments(&answer)?),
-            (LEARN_TOOL, _) => {
-                run(json!({"title": required_text(&answer, "title")?, "lesson": required_text(&answer, "lesson")?}))
-            }
+            (LEARN_TOOL, _) => run(lesson_arguments(&answer)?),
             (_, Some(WorkspaceTool::WriteFile)) => {
                 let path = self.path_to_write(&answer)?;
                 Ok(AgentAction::Write { exists: self.paths.contains(&path), path })
@@ -239,6 +238,14 @@ fn server_tool_arguments(tool: &ModelToolSpec, answer: &Value) -> Result<Value, 
     Ok(arguments)
 }
 
+/// Returns the arguments of a lesson. Small models write it into the field of another action, or without a title.
+fn lesson_arguments(answer: &Value) -> Result<Value, String> {
+    let text = |name| required_text(answer, name);
+    let lesson = text("lesson").or_else(|missing| text("summary").or_else(|_| text("title")).map_err(|_| missing))?;
+    let title = text("title").unwrap_or_else(|_| truncate_chars(&lesson, PROJECT_LESSON_TITLE_CHARS_MAX));
+    Ok(json!({"title": title, "lesson": lesson}))
+}
+
 fn required_text(answer: &Value, name: &str) -> Result<String, String> {
     let text = answer.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
     text.map(str::to_owned).ok_or_else(|| format!("`{name}` is missing"))
@@ -272,5 +279,17 @@ mod tests {
         };
         let expected = AgentAction::Write { path: "src/main.py".to_owned(), exists: false };
         assert_eq!(offer.parse(sample), Ok(expected));
+    }
+
+    #[test]
+    fn lesson_without_a_title_or_in_another_field_is_understood() {
+        let lesson = |answer: Value| lesson_arguments(&answer);
+        let written = json!({"title": "tests first", "lesson": "Run the tests before changing a file."});
+        assert_eq!(lesson(written.clone()), Ok(written));
+        let text = "The check is check.sh.";
+        for answer in [json!({"lesson": text}), json!({"summary": text}), json!({"title": text})] {
+            assert_eq!(lesson(answer), Ok(json!({"title": text, "lesson": text})));
+        }
+        assert_eq!(lesson(json!({"summary": " "})), Err("`lesson` is missing".to_owned()));
     }
 }

@@ -177,6 +177,7 @@ impl ProjectState {
             progress.read_files.clear();
             progress.participated = false;
             progress.reflected = false;
+            progress.failed_reflections = 0;
         }
         self.changed_files.clear();
         self.plan = None;
@@ -389,10 +390,10 @@ impl ProjectState {
                     self.agents.entry(agent.clone()).or_default().participated = true;
                 }
             }
-            ProjectFact::AgentTurnEnd { turn, agent, how, .. } if how.can_satisfy_exit_condition() => {
+            ProjectFact::AgentTurnEnd { turn, agent, how, .. } => {
                 let routed = self.turns.iter().find(|open| open.id == *turn && open.is_waiting_for(agent));
                 if routed.is_some_and(|routed| reflects(&routed.decision.phase)) {
-                    self.agents.entry(agent.clone()).or_default().reflected = true;
+                    self.agents.entry(agent.clone()).or_default().apply_reflection_end(*how);
                 }
             }
             _ => {}
