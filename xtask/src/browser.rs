@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::stages::StageOutcome;
+use crate::stages::TestStageOutcome;
 use crate::{checkout, studio};
 
 /// The environment variable with the path of the browser.
@@ -13,17 +13,17 @@ const CHROMIUM_ENV: &str = "SEGUE_CHROMIUM";
 const BROWSER_NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// Runs the browser tests.
-pub(crate) fn run_browser_tests() -> Result<StageOutcome> {
+pub(crate) fn run_browser_tests() -> Result<TestStageOutcome> {
     if !studio::is_node_supported()? {
-        return Ok(StageOutcome::Skipped("Node is not installed, which the browser tests need".to_owned()));
+        return Ok(TestStageOutcome::Skipped("Node is not installed, which the browser tests need".to_owned()));
     }
     let Some(browser) = find_or_install_browser()? else {
-        return Ok(StageOutcome::Skipped(format!(
+        return Ok(TestStageOutcome::Skipped(format!(
             "Chromium is not installed (Debian: `apt-get install chromium`), and {CHROMIUM_ENV} is not set"
         )));
     };
     studio::install_studio_tools()?;
-    let Some(program) = checkout::build_program()? else { return Ok(StageOutcome::Failed) };
+    let Some(program) = checkout::build_program()? else { return Ok(TestStageOutcome::Failed) };
     let status = Command::new("npm")
         .current_dir(checkout::checkout_root().join("web"))
         .args(["run", "--silent", "browser"])
@@ -32,7 +32,7 @@ pub(crate) fn run_browser_tests() -> Result<StageOutcome> {
         .stdin(Stdio::null())
         .status()
         .context("npm could not be started")?;
-    Ok(if status.success() { StageOutcome::Passed } else { StageOutcome::Failed })
+    Ok(if status.success() { TestStageOutcome::Passed } else { TestStageOutcome::Failed })
 }
 
 fn find_or_install_browser() -> Result<Option<PathBuf>> {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::checkout;
-use crate::stages::StageOutcome;
+use crate::stages::TestStageOutcome;
 
 /// The exact versions of all packages, with hashes. `uv pip compile --universal --generate-hashes` makes the list anew.
 const PYTHON_LOCK_FILE: &str = "requirements.txt";
@@ -42,20 +42,20 @@ const SCHEMATHESIS_ARGUMENTS: [&str; 21] = [
 /// Runs `cargo xtask clients`.
 pub(crate) fn run_clients_task() -> Result<ExitCode> {
     match run_client_tests()? {
-        StageOutcome::Skipped(reason) => bail!("{reason}"),
-        StageOutcome::Passed => Ok(ExitCode::SUCCESS),
-        StageOutcome::Failed | StageOutcome::NotReached => Ok(ExitCode::FAILURE),
+        TestStageOutcome::Skipped(reason) => bail!("{reason}"),
+        TestStageOutcome::Passed => Ok(ExitCode::SUCCESS),
+        TestStageOutcome::Failed | TestStageOutcome::NotReached => Ok(ExitCode::FAILURE),
     }
 }
 
 /// Runs all clients at the same time.
-pub(crate) fn run_client_tests() -> Result<StageOutcome> {
+pub(crate) fn run_client_tests() -> Result<TestStageOutcome> {
     let folder = checkout::checkout_root().join("target/clients");
     let python = match install_clients(&folder) {
         Ok(python) => python,
-        Err(error) => return Ok(StageOutcome::Skipped(format!("the clients cannot be installed: {error:#}"))),
+        Err(error) => return Ok(TestStageOutcome::Skipped(format!("the clients cannot be installed: {error:#}"))),
     };
-    let Some(program) = checkout::build_program()? else { return Ok(StageOutcome::Failed) };
+    let Some(program) = checkout::build_program()? else { return Ok(TestStageOutcome::Failed) };
     // The clients test streaming and need slow replies; schemathesis does not.
     let slow = SegueServerProcess::start(&program, &folder.join("slow"), "realtime")?;
     let fast = SegueServerProcess::start(&program, &folder.join("fast"), "instant")?;
@@ -78,11 +78,11 @@ pub(crate) fn run_client_tests() -> Result<StageOutcome> {
         let child = command.current_dir(&folder).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).spawn();
         running.push((child.with_context(|| format!("{name} could not be started"))?, name));
     }
-    let mut outcome = StageOutcome::Passed;
+    let mut outcome = TestStageOutcome::Passed;
     for (mut child, name) in running {
         if !child.wait().with_context(|| format!("{name} cannot be waited for"))?.success() {
             println!("{name} failed; see above, and the server's log in {}", folder.display());
-            outcome = StageOutcome::Failed;
+            outcome = TestStageOutcome::Failed;
         }
     }
     Ok(outcome)

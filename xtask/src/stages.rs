@@ -14,24 +14,24 @@ use crate::{browser, checkout, clients, local_model, studio, tidy};
 const STAGES: &[TestStage] = &[
     TestStage {
         name: "format",
-        work: StageWork::Cargo(&["fmt", "--all", "--check"]),
+        work: TestStageWork::Cargo(&["fmt", "--all", "--check"]),
         required_component: Some(RUSTFMT),
-        speed: StageSpeed::Quick,
+        speed: TestStageSpeed::Quick,
     },
-    TestStage { name: "tidy", work: StageWork::Tidy, required_component: None, speed: StageSpeed::Quick },
+    TestStage { name: "tidy", work: TestStageWork::Tidy, required_component: None, speed: TestStageSpeed::Quick },
     TestStage {
         name: "clippy",
-        work: StageWork::Cargo(CLIPPY_ARGUMENTS),
+        work: TestStageWork::Cargo(CLIPPY_ARGUMENTS),
         required_component: Some(CLIPPY),
-        speed: StageSpeed::Quick,
+        speed: TestStageSpeed::Quick,
     },
-    TestStage { name: "tests", work: StageWork::Tests, required_component: None, speed: StageSpeed::Quick },
-    TestStage { name: "studio", work: StageWork::Studio, required_component: None, speed: StageSpeed::Quick },
-    TestStage { name: "browser", work: StageWork::Browser, required_component: None, speed: StageSpeed::Slow },
-    TestStage { name: "clients", work: StageWork::Clients, required_component: None, speed: StageSpeed::Slow },
+    TestStage { name: "tests", work: TestStageWork::Tests, required_component: None, speed: TestStageSpeed::Quick },
+    TestStage { name: "studio", work: TestStageWork::Studio, required_component: None, speed: TestStageSpeed::Quick },
+    TestStage { name: "browser", work: TestStageWork::Browser, required_component: None, speed: TestStageSpeed::Slow },
+    TestStage { name: "clients", work: TestStageWork::Clients, required_component: None, speed: TestStageSpeed::Slow },
     // Runs alone: next to a compiler, the model takes ten times as long.
-    TestStage { name: "model", work: StageWork::LocalModel, required_component: None, speed: StageSpeed::Slow },
-    TestStage { name: "docs", work: StageWork::Docs, required_component: None, speed: StageSpeed::Slow },
+    TestStage { name: "model", work: TestStageWork::LocalModel, required_component: None, speed: TestStageSpeed::Slow },
+    TestStage { name: "docs", work: TestStageWork::Docs, required_component: None, speed: TestStageSpeed::Slow },
 ];
 
 const CLIPPY_ARGUMENTS: &[&str] = &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
@@ -44,13 +44,13 @@ const CLIPPY: ToolchainComponent = ToolchainComponent { name: "clippy", subcomma
 /// One stage of the test suite.
 struct TestStage {
     name: &'static str,
-    work: StageWork,
+    work: TestStageWork,
     required_component: Option<ToolchainComponent>,
-    speed: StageSpeed,
+    speed: TestStageSpeed,
 }
 
 /// The work of a stage.
-enum StageWork {
+enum TestStageWork {
     /// A cargo command that passes or fails.
     Cargo(&'static [&'static str]),
     /// The rules in [`tidy`].
@@ -76,7 +76,7 @@ struct ToolchainComponent {
 }
 
 #[derive(PartialEq)]
-enum StageSpeed {
+enum TestStageSpeed {
     Quick,
     Slow,
 }
@@ -112,15 +112,15 @@ impl TestOptions {
     /// Whether the options include this stage.
     fn includes(&self, stage: &TestStage) -> bool {
         match self.filter {
-            Some(_) => matches!(stage.work, StageWork::Tests),
-            None => !(self.quick && stage.speed == StageSpeed::Slow),
+            Some(_) => matches!(stage.work, TestStageWork::Tests),
+            None => !(self.quick && stage.speed == TestStageSpeed::Slow),
         }
     }
 }
 
 /// The outcome of a stage.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum StageOutcome {
+pub(crate) enum TestStageOutcome {
     Passed,
     Failed,
     /// The stage cannot run on this machine, for this reason.
@@ -130,7 +130,7 @@ pub(crate) enum StageOutcome {
 }
 
 /// The name, outcome and duration of a stage.
-type StageResult = (&'static str, StageOutcome, Duration);
+type TestStageResult = (&'static str, TestStageOutcome, Duration);
 
 /// Runs the stages and prints a summary.
 pub(crate) fn run_test_stages(options: &TestOptions) -> Result<ExitCode> {
@@ -142,24 +142,24 @@ pub(crate) fn run_test_stages(options: &TestOptions) -> Result<ExitCode> {
 
 /// Whether the suite has failed. On a developer's machine a stage may be skipped; in CI, a skipped stage checks nothing and
 /// nobody would notice.
-fn has_failed(rows: &[StageResult], is_ci: bool) -> bool {
+fn has_failed(rows: &[TestStageResult], is_ci: bool) -> bool {
     rows.iter().any(|(_, outcome, _)| match outcome {
-        StageOutcome::Failed => true,
-        StageOutcome::Skipped(_) => is_ci,
-        StageOutcome::Passed | StageOutcome::NotReached => false,
+        TestStageOutcome::Failed => true,
+        TestStageOutcome::Skipped(_) => is_ci,
+        TestStageOutcome::Passed | TestStageOutcome::NotReached => false,
     })
 }
 
 fn run_stages(
     stages: &[TestStage],
     options: &TestOptions,
-    mut perform: impl FnMut(&TestStage) -> Result<StageOutcome>,
-) -> Result<Vec<StageResult>> {
-    let mut rows: Vec<StageResult> = Vec::new();
+    mut perform: impl FnMut(&TestStage) -> Result<TestStageOutcome>,
+) -> Result<Vec<TestStageResult>> {
+    let mut rows: Vec<TestStageResult> = Vec::new();
     for stage in stages.iter().filter(|stage| options.includes(stage)) {
-        let stopped = !options.keep_going && rows.iter().any(|(_, outcome, _)| *outcome == StageOutcome::Failed);
+        let stopped = !options.keep_going && rows.iter().any(|(_, outcome, _)| *outcome == TestStageOutcome::Failed);
         if stopped {
-            rows.push((stage.name, StageOutcome::NotReached, Duration::ZERO));
+            rows.push((stage.name, TestStageOutcome::NotReached, Duration::ZERO));
             continue;
         }
         println!("stage {}: {}", stage.name, stage_command_line(stage, options));
@@ -172,31 +172,31 @@ fn run_stages(
     Ok(rows)
 }
 
-fn run_stage(stage: &TestStage, options: &TestOptions) -> Result<StageOutcome> {
+fn run_stage(stage: &TestStage, options: &TestOptions) -> Result<TestStageOutcome> {
     if let Some(component) = &stage.required_component
         && !is_component_installed(component)?
     {
-        return Ok(StageOutcome::Skipped(format!(
+        return Ok(TestStageOutcome::Skipped(format!(
             "{0} is not installed; `rustup component add {0}` installs it",
             component.name
         )));
     }
     match stage.work {
-        StageWork::Cargo(arguments) => run_command(checkout::cargo_command().args(arguments)),
-        StageWork::Tidy => {
+        TestStageWork::Cargo(arguments) => run_command(checkout::cargo_command().args(arguments)),
+        TestStageWork::Tidy => {
             let report = tidy::tidy_report()?;
             print!("{report}");
-            Ok(if report.is_empty() { StageOutcome::Passed } else { StageOutcome::Failed })
+            Ok(if report.is_empty() { TestStageOutcome::Passed } else { TestStageOutcome::Failed })
         }
-        StageWork::Tests => match &options.filter {
+        TestStageWork::Tests => match &options.filter {
             None => run_command(checkout::cargo_command().args(TEST_ARGUMENTS)),
             Some(filter) => run_matching_tests(checkout::cargo_command().args(TEST_ARGUMENTS).arg(filter), filter),
         },
-        StageWork::Studio => studio::check_studio(),
-        StageWork::Browser => browser::run_browser_tests(),
-        StageWork::Clients => clients::run_client_tests(),
-        StageWork::LocalModel => local_model::test_with_local_model(),
-        StageWork::Docs => {
+        TestStageWork::Studio => studio::check_studio(),
+        TestStageWork::Browser => browser::run_browser_tests(),
+        TestStageWork::Clients => clients::run_client_tests(),
+        TestStageWork::LocalModel => local_model::test_with_local_model(),
+        TestStageWork::Docs => {
             run_command(checkout::cargo_command().args(DOC_ARGUMENTS).env("RUSTDOCFLAGS", "-D warnings"))
         }
     }
@@ -212,13 +212,13 @@ fn is_component_installed(component: &ToolchainComponent) -> Result<bool> {
     Ok(status.success())
 }
 
-fn run_command(command: &mut Command) -> Result<StageOutcome> {
+fn run_command(command: &mut Command) -> Result<TestStageOutcome> {
     let status = command.status().with_context(|| format!("{command:?} could not be started"))?;
-    Ok(if status.success() { StageOutcome::Passed } else { StageOutcome::Failed })
+    Ok(if status.success() { TestStageOutcome::Passed } else { TestStageOutcome::Failed })
 }
 
 /// Runs the tests that match a filter. No matching test is a failure, because a misspelled filter would always pass.
-fn run_matching_tests(command: &mut Command, filter: &str) -> Result<StageOutcome> {
+fn run_matching_tests(command: &mut Command, filter: &str) -> Result<TestStageOutcome> {
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("{command:?} could not be started"))?;
     let output = child.stdout.take().context("the output of the tests cannot be read")?;
@@ -231,9 +231,9 @@ fn run_matching_tests(command: &mut Command, filter: &str) -> Result<StageOutcom
     let status = child.wait().context("the tests did not end")?;
     if found == 0 && status.success() {
         println!("no test matches `{filter}`");
-        return Ok(StageOutcome::Failed);
+        return Ok(TestStageOutcome::Failed);
     }
-    Ok(if status.success() { StageOutcome::Passed } else { StageOutcome::Failed })
+    Ok(if status.success() { TestStageOutcome::Passed } else { TestStageOutcome::Failed })
 }
 
 /// Returns the number of tests in the first line of a test binary's output, or 0 for other lines.
@@ -243,40 +243,40 @@ fn announced_test_count(line: &str) -> u32 {
 
 fn stage_command_line(stage: &TestStage, options: &TestOptions) -> String {
     match stage.work {
-        StageWork::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
-        StageWork::Tidy => "cargo xtask tidy".to_owned(),
-        StageWork::Tests => {
+        TestStageWork::Cargo(arguments) => format!("cargo {}", arguments.join(" ")),
+        TestStageWork::Tidy => "cargo xtask tidy".to_owned(),
+        TestStageWork::Tests => {
             let filter = options.filter.as_deref().map(|filter| format!(" {filter}")).unwrap_or_default();
             format!("cargo {}{filter}", TEST_ARGUMENTS.join(" "))
         }
-        StageWork::Studio => "npm run check, test and build in web/".to_owned(),
-        StageWork::Browser => "npm run browser in web/".to_owned(),
-        StageWork::Clients => "OpenAI's clients and schemathesis against the server".to_owned(),
-        StageWork::LocalModel => "a conversation with a model from `cargo xtask local-model`".to_owned(),
-        StageWork::Docs => format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", DOC_ARGUMENTS.join(" ")),
+        TestStageWork::Studio => "npm run check, test and build in web/".to_owned(),
+        TestStageWork::Browser => "npm run browser in web/".to_owned(),
+        TestStageWork::Clients => "OpenAI's clients and schemathesis against the server".to_owned(),
+        TestStageWork::LocalModel => "a conversation with a model from `cargo xtask local-model`".to_owned(),
+        TestStageWork::Docs => format!("RUSTDOCFLAGS=\"-D warnings\" cargo {}", DOC_ARGUMENTS.join(" ")),
     }
 }
 
-fn outcome_label(outcome: &StageOutcome) -> String {
+fn outcome_label(outcome: &TestStageOutcome) -> String {
     match outcome {
-        StageOutcome::Passed => "passed".to_owned(),
-        StageOutcome::Failed => "FAILED".to_owned(),
-        StageOutcome::Skipped(reason) => format!("SKIPPED: {reason}"),
-        StageOutcome::NotReached => "not run".to_owned(),
+        TestStageOutcome::Passed => "passed".to_owned(),
+        TestStageOutcome::Failed => "FAILED".to_owned(),
+        TestStageOutcome::Skipped(reason) => format!("SKIPPED: {reason}"),
+        TestStageOutcome::NotReached => "not run".to_owned(),
     }
 }
 
-fn render_summary(rows: &[StageResult]) -> String {
+fn render_summary(rows: &[TestStageResult]) -> String {
     let mut text = String::from("summary\n");
     for (name, outcome, took) in rows {
         let seconds = took.as_secs_f64();
         writeln!(text, "  {name:<8} {seconds:>7.1} s  {}", outcome_label(outcome)).expect("a string takes all text");
     }
-    let count = |wanted: fn(&StageOutcome) -> bool| rows.iter().filter(|(_, outcome, _)| wanted(outcome)).count();
-    let failed = count(|outcome| *outcome == StageOutcome::Failed);
-    let passed = count(|outcome| *outcome == StageOutcome::Passed);
-    let skipped = count(|outcome| matches!(outcome, StageOutcome::Skipped(_)));
-    let not_run = count(|outcome| *outcome == StageOutcome::NotReached);
+    let count = |wanted: fn(&TestStageOutcome) -> bool| rows.iter().filter(|(_, outcome, _)| wanted(outcome)).count();
+    let failed = count(|outcome| *outcome == TestStageOutcome::Failed);
+    let passed = count(|outcome| *outcome == TestStageOutcome::Passed);
+    let skipped = count(|outcome| matches!(outcome, TestStageOutcome::Skipped(_)));
+    let not_run = count(|outcome| *outcome == TestStageOutcome::NotReached);
     write!(text, "stages: {passed} passed, {failed} failed, {skipped} skipped, {not_run} not run")
         .expect("a string takes all text");
     text
@@ -292,17 +292,17 @@ mod tests {
     }
 
     /// Runs the real list of stages with simulated outcomes.
-    fn outcomes(arguments: &[&str], perform: impl Fn(&str) -> StageOutcome) -> Vec<(&'static str, String)> {
+    fn outcomes(arguments: &[&str], perform: impl Fn(&str) -> TestStageOutcome) -> Vec<(&'static str, String)> {
         let rows = run_stages(STAGES, &options(arguments), |stage| Ok(perform(stage.name))).expect("nothing breaks");
         rows.into_iter().map(|(name, outcome, _)| (name, outcome_label(&outcome))).collect()
     }
 
     fn names(arguments: &[&str]) -> Vec<&'static str> {
-        outcomes(arguments, |_| StageOutcome::Passed).into_iter().map(|(name, _)| name).collect()
+        outcomes(arguments, |_| TestStageOutcome::Passed).into_iter().map(|(name, _)| name).collect()
     }
 
-    fn failing_clippy(name: &str) -> StageOutcome {
-        if name == "clippy" { StageOutcome::Failed } else { StageOutcome::Passed }
+    fn failing_clippy(name: &str) -> TestStageOutcome {
+        if name == "clippy" { TestStageOutcome::Failed } else { TestStageOutcome::Passed }
     }
 
     #[test]
@@ -340,8 +340,8 @@ mod tests {
     #[test]
     fn the_summary_has_the_reason_of_a_skipped_stage() {
         let rows = [
-            ("format", StageOutcome::Skipped("rustfmt is not installed".to_owned()), Duration::ZERO),
-            ("tests", StageOutcome::Passed, Duration::from_millis(1250)),
+            ("format", TestStageOutcome::Skipped("rustfmt is not installed".to_owned()), Duration::ZERO),
+            ("tests", TestStageOutcome::Passed, Duration::from_millis(1250)),
         ];
         let text = render_summary(&rows);
         assert!(text.contains("SKIPPED: rustfmt is not installed"), "{text}");
@@ -351,9 +351,11 @@ mod tests {
     #[test]
     fn skipped_stage_fails_in_ci() {
         let rows = |outcome| [("clients", outcome, Duration::ZERO)];
-        let skipped = rows(StageOutcome::Skipped("npm is missing".to_owned()));
+        let skipped = rows(TestStageOutcome::Skipped("npm is missing".to_owned()));
         assert!(has_failed(&skipped, true) && !has_failed(&skipped, false));
-        assert!(has_failed(&rows(StageOutcome::Failed), false) && !has_failed(&rows(StageOutcome::Passed), true));
+        assert!(
+            has_failed(&rows(TestStageOutcome::Failed), false) && !has_failed(&rows(TestStageOutcome::Passed), true)
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::checkout;
-use crate::stages::StageOutcome;
+use crate::stages::TestStageOutcome;
 
 /// The committed build, which the server embeds.
 const STUDIO_ASSETS: &str = "crates/server/assets/studio";
@@ -31,18 +31,18 @@ pub(crate) fn build_studio() -> Result<ExitCode> {
 }
 
 /// Checks types, runs the tests, builds the studio, and compares it with the committed build.
-pub(crate) fn check_studio() -> Result<StageOutcome> {
+pub(crate) fn check_studio() -> Result<TestStageOutcome> {
     if !is_node_supported()? {
-        return Ok(StageOutcome::Skipped(NODE_MISSING.to_owned()));
+        return Ok(TestStageOutcome::Skipped(NODE_MISSING.to_owned()));
     }
     install_studio_tools()?;
     if !run_npm(["run", "--silent", "check"])? || !run_npm(["run", "--silent", "test"])? {
-        return Ok(StageOutcome::Failed);
+        return Ok(TestStageOutcome::Failed);
     }
     let fresh = checkout::checkout_root().join("target/studio");
     let out_dir = fresh.to_str().context("the checkout's path is not UTF-8")?;
     if !run_npm(["run", "--silent", "build", "--", "--logLevel", "warn", "--outDir", out_dir])? {
-        return Ok(StageOutcome::Failed);
+        return Ok(TestStageOutcome::Failed);
     }
     let differences = describe_differences(
         &read_folder_files(&checkout::checkout_root().join(STUDIO_ASSETS))?,
@@ -52,10 +52,10 @@ pub(crate) fn check_studio() -> Result<StageOutcome> {
         println!("{STUDIO_ASSETS}/{difference}");
     }
     if differences.is_empty() {
-        return Ok(StageOutcome::Passed);
+        return Ok(TestStageOutcome::Passed);
     }
     println!("the committed build is out of date; `cargo xtask studio` rebuilds it");
-    Ok(StageOutcome::Failed)
+    Ok(TestStageOutcome::Failed)
 }
 
 /// Whether a supported version of Node is installed.

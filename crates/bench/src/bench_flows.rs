@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use segue_core::body::TextRef;
-use segue_core::context::{COMPACTION_FRAGMENT, ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{COMPACTION_FRAGMENT, FragmentContentKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    CompactedMessages, CompactionPolicy, DynFlow, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
+    CompactionPolicy, DynFlow, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, MessagesToCompact,
     NewOrStoredReplyText, RoleSpec, SummarizerRole,
 };
 use segue_core::handover::{
@@ -95,7 +95,7 @@ struct BenchFlowState {
 
 impl BenchFlow {
     fn new(shape: BenchTurnShape) -> Self {
-        let message = || FragmentSpec::changing("message", ContextKind::UserWords);
+        let message = || FragmentSpec::changing("message", FragmentContentKind::UserWords);
         let speaker = session_scoped_role(SPEAKER).visible_to_user(BlockSet::default());
         let spec = FlowSpec::new(shape.flow_name(), "a turn shape for benchmarks").with_role(summarizer_role());
         let spec = match shape {
@@ -106,13 +106,13 @@ impl BenchFlow {
                     field_type: HandoverFieldType::Text,
                     presence: HandoverFieldPresence::Required,
                 };
-                let brief = FragmentSpec::changing(BRIEF, ContextKind::Handover);
+                let brief = FragmentSpec::changing(BRIEF, FragmentContentKind::Handover);
                 spec.with_handover(HandoverSpec { kind: BRIEF.into(), fields: vec![goal], repairs_max: 0 })
                     .with_role(session_scoped_role(GREETER).with_ask("reply", [message()]))
                     .with_role(speaker.with_ask("reply", [brief, message()]))
             }
             BenchTurnShape::Fanout => {
-                let answers = EXPERTS.map(|expert| FragmentSpec::changing(expert, ContextKind::Conversation));
+                let answers = EXPERTS.map(|expert| FragmentSpec::changing(expert, FragmentContentKind::Conversation));
                 let fragments = answers.into_iter().chain([message()]);
                 let spec = spec.with_role(speaker.with_ask("reply", fragments));
                 EXPERTS.iter().fold(spec, |spec, expert| {
@@ -147,7 +147,7 @@ impl BenchFlow {
 
 fn session_scoped_role(name: &str) -> RoleSpec {
     let mut role = RoleSpec::new(name, Scope::per_session())
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction));
+        .with_opening_fragment(FragmentSpec::stable("instruction", FragmentContentKind::Instruction));
     role.compaction = CompactionPolicy {
         summarizer: Some(SummarizerRole { role: SUMMARISER.into(), ask: "summarise".into() }),
         summary_tokens_max: SUMMARY_TOKENS,
@@ -158,8 +158,8 @@ fn session_scoped_role(name: &str) -> RoleSpec {
 
 fn summarizer_role() -> RoleSpec {
     let mut role = RoleSpec::new(SUMMARISER, Scope::Fresh)
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
-        .with_ask("summarise", [FragmentSpec::changing("folded", ContextKind::Conversation)]);
+        .with_opening_fragment(FragmentSpec::stable("instruction", FragmentContentKind::Instruction))
+        .with_ask("summarise", [FragmentSpec::changing("folded", FragmentContentKind::Conversation)]);
     role.reply_tokens_max = SUMMARY_TOKENS;
     role
 }
@@ -257,7 +257,7 @@ impl Flow for BenchFlow {
     }
 }
 
-fn folded_message_excerpts(compacted: &CompactedMessages) -> String {
+fn folded_message_excerpts(compacted: &MessagesToCompact) -> String {
     let excerpt = |text: &String| text.chars().take(FOLDED_CHARS_SHOWN).collect::<String>();
     compacted.messages.iter().map(|(_, text)| excerpt(text)).collect::<Vec<_>>().join("\n")
 }

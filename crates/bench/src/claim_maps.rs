@@ -5,7 +5,7 @@ use std::time::Instant;
 use segue_flows::concierge::analysis::analyse_claim_map;
 use segue_flows::concierge::brief;
 use segue_flows::concierge::claim_map::{
-    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimNode, ClaimRole, parse_claim_map,
+    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimNode, ClaimRoleInMap, ClaimStatementKind, parse_claim_map,
 };
 
 use crate::stats::median;
@@ -53,8 +53,8 @@ fn generate_claim_map(claims: usize, edges: usize) -> ClaimMap {
         label: format!("Do thing {number}"),
         text: format!("It is best to do thing {number} before it is too late."),
         supporters: (1..=ANSWER_COUNT).filter(|source| (number as u32 * 7 + source).is_multiple_of(3)).collect(),
-        kind: if number.is_multiple_of(9) { ClaimKind::Conditional } else { ClaimKind::Prescriptive },
-        role: ClaimRole::Branch,
+        kind: if number.is_multiple_of(9) { ClaimStatementKind::Conditional } else { ClaimStatementKind::Prescriptive },
+        role: ClaimRoleInMap::Branch,
         challenges: None,
     };
     let mut state = 1u64;

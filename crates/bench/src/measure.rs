@@ -24,11 +24,11 @@ use crate::bench_engine::StoreKind;
 use crate::bench_flows::BenchTurnShape;
 
 /// The result of a measurement: named figures.
-pub(crate) type MeasurementResult = Map<String, Value>;
+pub(crate) type BenchMeasurementFigures = Map<String, Value>;
 
 /// A measurement to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct MeasurementSpec {
+pub(crate) struct BenchMeasurementSpec {
     pub kind: BenchWorkloadKind,
     pub store_kind: StoreKind,
     pub shape: BenchTurnShape,
@@ -78,7 +78,7 @@ pub(crate) enum BenchWorkloadKind {
     IdleCost,
 }
 
-impl MeasurementSpec {
+impl BenchMeasurementSpec {
     /// Returns the name of the measurement, for `--only` and for progress messages.
     pub(crate) fn name(&self) -> String {
         let kind_name = match self.kind {
@@ -108,8 +108,8 @@ impl MeasurementSpec {
     }
 
     /// Creates a row of this measurement.
-    fn metric_row(&self, metric: &str, fields: Value) -> MeasurementResult {
-        let mut row = MeasurementResult::new();
+    fn metric_row(&self, metric: &str, fields: Value) -> BenchMeasurementFigures {
+        let mut row = BenchMeasurementFigures::new();
         row.insert("peer".to_owned(), json!("segue"));
         row.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         row.insert("store".to_owned(), json!(self.store_kind.name()));
@@ -127,7 +127,7 @@ impl MeasurementSpec {
 ///
 /// # Errors
 /// The engine, the store or the disk failed.
-pub(crate) async fn run_measurement(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn run_measurement(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     match measurement.kind {
         BenchWorkloadKind::Turns => sequential_turns::measure_sequential_turns(measurement).await,
         BenchWorkloadKind::Concurrent => concurrent_sessions::measure_concurrent_sessions(measurement).await,

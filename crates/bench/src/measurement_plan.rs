@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench_engine::StoreKind;
 use crate::bench_flows::BenchTurnShape;
-use crate::measure::{BenchWorkloadKind, MeasurementSpec};
+use crate::measure::{BenchMeasurementSpec, BenchWorkloadKind};
 
 /// How extensive a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,10 +19,10 @@ pub(crate) enum BenchExtent {
 
 /// Returns the measurements whose name contains one of `only`, and those that create data for them; all if `only` is
 /// empty.
-pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path) -> Vec<MeasurementSpec> {
+pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path) -> Vec<BenchMeasurementSpec> {
     let mut measurements = Vec::new();
     let mut add_measurement = |kind, store_kind, shape, turns, repetitions, sessions| {
-        measurements.push(MeasurementSpec {
+        measurements.push(BenchMeasurementSpec {
             kind,
             store_kind,
             shape,
@@ -92,12 +92,13 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
         let sessions = by_extent(100_000, 2_000);
         add_measurement(BenchWorkloadKind::IdleCost, postgres, BenchTurnShape::Single, 1, 1, sessions);
     }
-    let is_wanted =
-        |measurement: &MeasurementSpec| only.is_empty() || only.iter().any(|part| measurement.name().contains(part));
+    let is_wanted = |measurement: &BenchMeasurementSpec| {
+        only.is_empty() || only.iter().any(|part| measurement.name().contains(part))
+    };
     let long_sessions_read: Vec<String> = measurements
         .iter()
         .filter(|measurement| is_wanted(measurement) && reads_long_session(measurement))
-        .map(MeasurementSpec::long_session_name)
+        .map(BenchMeasurementSpec::long_session_name)
         .collect();
     measurements.retain(|measurement| {
         is_wanted(measurement)
@@ -106,12 +107,12 @@ pub(crate) fn plan_measurements(extent: BenchExtent, only: &[String], dir: &Path
     measurements
 }
 
-fn creates_long_session(measurement: &MeasurementSpec) -> bool {
+fn creates_long_session(measurement: &BenchMeasurementSpec) -> bool {
     matches!((measurement.kind, measurement.store_kind), (BenchWorkloadKind::Growth, StoreKind::Sqlite))
 }
 
 /// Returns whether the measurement reads the long session of another.
-fn reads_long_session(measurement: &MeasurementSpec) -> bool {
+fn reads_long_session(measurement: &BenchMeasurementSpec) -> bool {
     matches!(measurement.kind, BenchWorkloadKind::Open | BenchWorkloadKind::Resume | BenchWorkloadKind::Read)
 }
 
@@ -123,7 +124,10 @@ mod tests {
     fn measurements_are_chosen_by_a_part_of_their_name() {
         let names = |only: &[&str]| -> Vec<String> {
             let only: Vec<String> = only.iter().map(ToString::to_string).collect();
-            plan_measurements(BenchExtent::Quick, &only, Path::new("x")).iter().map(MeasurementSpec::name).collect()
+            plan_measurements(BenchExtent::Quick, &only, Path::new("x"))
+                .iter()
+                .map(BenchMeasurementSpec::name)
+                .collect()
         };
         assert_eq!(
             names(&["cold", "conc.sqlite.fan"]),

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::measure::MeasurementResult;
+use crate::measure::BenchMeasurementFigures;
 
 /// Renders all tables and goals.
-pub(crate) fn render_report(rows: &[MeasurementResult], noise: f64) -> String {
+pub(crate) fn render_report(rows: &[BenchMeasurementFigures], noise: f64) -> String {
     let mut out = String::new();
     for table in REPORT_TABLES {
         table.render(rows, noise, &mut out);
@@ -268,8 +268,8 @@ const TOKEN_COLUMNS: &[(&str, &str)] = &[
 const READ_COLUMNS: &[(&str, &str)] = &[("items", "items"), ("p50", "median"), ("p95", "p95")];
 
 impl BenchReportTable {
-    fn render(&self, rows: &[MeasurementResult], noise: f64, out: &mut String) {
-        let rows: Vec<&MeasurementResult> =
+    fn render(&self, rows: &[BenchMeasurementFigures], noise: f64, out: &mut String) {
+        let rows: Vec<&BenchMeasurementFigures> =
             rows.iter().filter(|row| text_field(row, "metric") == self.metric).collect();
         if rows.is_empty() {
             return;
@@ -419,8 +419,8 @@ const PERFORMANCE_GOALS: &[PerformanceGoal] = &[
 ];
 
 impl PerformanceGoal {
-    fn render(&self, rows: &[MeasurementResult], out: &mut String) {
-        let applies = |row: &&MeasurementResult| {
+    fn render(&self, rows: &[BenchMeasurementFigures], out: &mut String) {
+        let applies = |row: &&BenchMeasurementFigures| {
             self.applies_to.is_none_or(|(path, min)| number_at_path(row, path).is_some_and(|size| size >= min))
         };
         for row in rows.iter().filter(|row| text_field(row, "metric") == self.metric).filter(applies) {
@@ -442,12 +442,12 @@ impl PerformanceGoal {
     }
 }
 
-fn text_field<'a>(row: &'a MeasurementResult, name: &str) -> &'a str {
+fn text_field<'a>(row: &'a BenchMeasurementFigures, name: &str) -> &'a str {
     row.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Returns the figure at a path whose parts are joined by dots.
-fn number_at_path(row: &MeasurementResult, path: &str) -> Option<f64> {
+fn number_at_path(row: &BenchMeasurementFigures, path: &str) -> Option<f64> {
     let mut parts = path.split('.');
     let first = row.get(parts.next()?)?;
     parts.try_fold(first, |value, part| value.get(part))?.as_f64()
@@ -469,7 +469,7 @@ mod tests {
 
     use super::*;
 
-    fn row(value: Value) -> MeasurementResult {
+    fn row(value: Value) -> BenchMeasurementFigures {
         value.as_object().cloned().expect("an object")
     }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::machine::{own_cpu_s, system_cpu_s};
-use crate::measure::{MeasurementResult, MeasurementSpec};
+use crate::measure::{BenchMeasurementFigures, BenchMeasurementSpec};
 use crate::stats::round_significant;
 
 /// How to deal with other busy processes.
@@ -29,10 +29,10 @@ pub(crate) struct BenchNoisePolicy {
 /// # Errors
 /// The child process failed.
 pub(crate) fn run_when_quiet(
-    measurement: &MeasurementSpec,
+    measurement: &BenchMeasurementSpec,
     policy: BenchNoisePolicy,
-) -> Result<Vec<MeasurementResult>> {
-    let mut best: Option<(f64, Vec<MeasurementResult>)> = None;
+) -> Result<Vec<BenchMeasurementFigures>> {
+    let mut best: Option<(f64, Vec<BenchMeasurementFigures>)> = None;
     for _ in 0..=policy.retries {
         wait_for_quiet(policy);
         let (cpu_before, own_cpu_before, start) = (system_cpu_s(), own_cpu_s(), Instant::now());
@@ -63,7 +63,7 @@ pub(crate) fn print_progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn run_in_child_process(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+fn run_in_child_process(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let program = std::env::current_exe().context("the path of this program is unknown")?;
     let mut child = Command::new(program);
     child.arg("--child").arg(serde_json::to_string(measurement)?).stderr(Stdio::inherit());

@@ -71,13 +71,13 @@ fn upcast_event(from_format: u32, value: Value) -> Value {
 const UPCASTS: &[fn(Value) -> Value] = &[];
 
 #[derive(Serialize)]
-struct BorrowedSnapshot<'s> {
+struct SessionSnapshotToEncode<'s> {
     session: &'s Session,
     flow: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct OwnedSnapshot {
+struct DecodedSessionSnapshot {
     session: Session,
     flow: Value,
 }
@@ -85,13 +85,13 @@ struct OwnedSnapshot {
 /// Encodes a state, so that a session can be opened without applying its whole journal.
 #[must_use]
 pub fn encode_snapshot(flow: &dyn DynFlow, state: &SessionState) -> Option<Vec<u8>> {
-    let out = BorrowedSnapshot { session: &state.session, flow: flow.serialize_state(&state.flow) };
+    let out = SessionSnapshotToEncode { session: &state.session, flow: flow.serialize_state(&state.flow) };
     serde_json::to_vec(&out).ok()
 }
 
 /// Decodes a snapshot; returns `None` if its bytes cannot be used.
 #[must_use]
 pub fn decode_snapshot(dyn_flow: &dyn DynFlow, bytes: &[u8]) -> Option<SessionState> {
-    let OwnedSnapshot { session, flow } = serde_json::from_slice(bytes).ok()?;
+    let DecodedSessionSnapshot { session, flow } = serde_json::from_slice(bytes).ok()?;
     Some(SessionState { session, flow: dyn_flow.deserialize_state(flow)? })
 }

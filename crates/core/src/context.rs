@@ -25,7 +25,7 @@ pub trait TokenCounter {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentSpec {
     pub name: FragmentName,
-    pub layer: ContextKind,
+    pub layer: FragmentContentKind,
     pub stability: FragmentStability,
     pub tokens_max: Option<u32>,
     /// What happens if the text exceeds `tokens_max`.
@@ -36,7 +36,7 @@ pub struct FragmentSpec {
 impl FragmentSpec {
     /// Creates a fragment with the same text in every call.
     #[must_use]
-    pub fn stable(name: &str, layer: ContextKind) -> Self {
+    pub fn stable(name: &str, layer: FragmentContentKind) -> Self {
         Self {
             name: name.into(),
             layer,
@@ -49,7 +49,7 @@ impl FragmentSpec {
 
     /// Creates a fragment whose text differs from call to call.
     #[must_use]
-    pub fn changing(name: &str, layer: ContextKind) -> Self {
+    pub fn changing(name: &str, layer: FragmentContentKind) -> Self {
         Self { stability: FragmentStability::Changing, ..Self::stable(name, layer) }
     }
 
@@ -72,7 +72,7 @@ impl FragmentSpec {
 /// The kinds of context. The inspector gives each a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ContextKind {
+pub enum FragmentContentKind {
     /// The role's identity and instructions.
     Instruction,
     /// Knowledge from outside the conversation.
@@ -91,7 +91,7 @@ pub enum ContextKind {
     UserWords,
 }
 
-impl ContextKind {
+impl FragmentContentKind {
     /// Returns whether others than the flow's author wrote the texts of this layer. They are content, never instructions
     /// or signals.
     #[must_use]
@@ -189,7 +189,7 @@ pub enum FragmentSource {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FragmentReceipt {
     pub name: FragmentName,
-    pub layer: ContextKind,
+    pub layer: FragmentContentKind,
     /// `None` if the fragment was not rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<FragmentSource>,
@@ -574,13 +574,16 @@ mod tests {
     #[test]
     fn a_fragment_over_its_budget_is_cut_or_left_out() {
         let long = "one two three four five six";
-        let spec = FragmentSpec::stable("x", ContextKind::Task).with_budget(3, FragmentOverflowPolicy::KeepStart);
+        let spec =
+            FragmentSpec::stable("x", FragmentContentKind::Task).with_budget(3, FragmentOverflowPolicy::KeepStart);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Cut("one two three[…]".into()));
-        let spec = FragmentSpec::stable("x", ContextKind::Task).with_budget(3, FragmentOverflowPolicy::KeepEnd);
+        let spec = FragmentSpec::stable("x", FragmentContentKind::Task).with_budget(3, FragmentOverflowPolicy::KeepEnd);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Cut("[…]four five six".into()));
-        let spec = FragmentSpec::stable("x", ContextKind::Task).with_budget(3, FragmentOverflowPolicy::LeaveOut);
+        let spec =
+            FragmentSpec::stable("x", FragmentContentKind::Task).with_budget(3, FragmentOverflowPolicy::LeaveOut);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Omitted);
-        let spec = FragmentSpec::stable("x", ContextKind::Task).with_budget(6, FragmentOverflowPolicy::LeaveOut);
+        let spec =
+            FragmentSpec::stable("x", FragmentContentKind::Task).with_budget(6, FragmentOverflowPolicy::LeaveOut);
         assert_eq!(fit_to_budget(&spec, long, 6, &Words), FragmentFitResult::Whole);
     }
 }

@@ -23,11 +23,11 @@ use serde::{Deserialize, Serialize};
 use crate::body::{BodyId, TextToStore};
 use crate::context::TokenCounter;
 use crate::event::{
-    ChildSpawned, ClientToolResult, MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened, TurnOptions,
-    UnknownToolRunResolution,
+    ChildSpawned, ClientToolResult, ClientTurnOptions, MidTurnPolicy, PhaseGraphKey, RecordedEvent, SessionOpened,
+    UnknownToolRunOutcomeResolution,
 };
-use crate::flow::approval::ToolApprovalRules;
-use crate::flow::{BodyTextLookup, DynFlow, SpawnChildRequest};
+use crate::flow::approval::OperatorToolApprovalRules;
+use crate::flow::{BodyTextLookup, DynFlow, SpawnChildSessionRequest};
 use crate::ids::{
     AgentName, CallId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, SessionId,
     SubmissionId, ToolRunId, TurnId, UnixMillis,
@@ -40,8 +40,8 @@ use draft::DecisionDraft;
 
 pub use self::{
     asks::{CLAIM_TOPIC, RELEASE_TOPIC},
-    recompute::{PreparedRecomputation, RecomputeOverrides, prepare_recomputation},
-    submissions::{Submission, SubmissionSender, SubmissionToOtherSession},
+    recompute::{PreparedCallRecomputation, RecomputeCallOverrides, prepare_recomputation},
+    submissions::{InboxSubmission, SubmissionToOtherSession, SubmittingSession},
 };
 
 /// An input to a session.
@@ -73,7 +73,7 @@ pub enum SessionInput {
         /// A key from the client. A message with a known key is not recorded again.
         idempotency_key: Option<IdempotencyKey>,
         images: Vec<PromptImage>,
-        options: TurnOptions,
+        options: ClientTurnOptions,
     },
     /// A model's answer.
     Answer {
@@ -95,14 +95,14 @@ pub enum SessionInput {
     /// A command from an operator.
     Operator(OperatorCommand),
     /// Repeats an earlier call outside the timeline.
-    Recompute(Box<PreparedRecomputation>),
+    Recompute(Box<PreparedCallRecomputation>),
     /// An entry of the session's inbox.
     Submitted {
         id: SubmissionId,
         /// `None` if a client submitted it.
-        sender: Option<SubmissionSender>,
+        sender: Option<SubmittingSession>,
         /// What was submitted, or why it cannot be handled.
-        content: Result<Submission, String>,
+        content: Result<InboxSubmission, String>,
     },
 }
 
@@ -125,7 +125,7 @@ pub enum OperatorCommand {
         turn: Option<TurnId>,
     },
     /// Decides about a call whose outcome is unknown.
-    Resolve { call: CallId, resolution: UnknownCallResolution },
+    Resolve { call: CallId, resolution: UnknownCallOutcomeResolution },
     /// Approves a tool run that waits for it.
     Approve {
         run: ToolRunId,
@@ -148,8 +148,8 @@ pub enum OperatorCommand {
     /// Decides about a tool run whose outcome is unknown.
     ResolveToolRun {
         run: ToolRunId,
-        resolution: UnknownToolRunResolution,
-        /// The result for [`UnknownToolRunResolution::Done`], or the reason for [`UnknownToolRunResolution::Fail`].
+        resolution: UnknownToolRunOutcomeResolution,
+        /// The result for [`UnknownToolRunOutcomeResolution::Done`], or the reason for [`UnknownToolRunOutcomeResolution::Fail`].
         #[serde(default)]
         text: Option<String>,
     },
@@ -159,7 +159,7 @@ pub enum OperatorCommand {
         results: Vec<ClientToolResult>,
         /// The options for the rest of the turn.
         #[serde(default)]
-        options: TurnOptions,
+        options: ClientTurnOptions,
     },
     /// Grants permission to skip a requirement.
     Grant {
@@ -194,7 +194,7 @@ pub enum OperatorCommand {
 /// What to do about a call whose outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UnknownCallResolution {
+pub enum UnknownCallOutcomeResolution {
     /// Attempt the call again, which may be billed twice.
     Retry,
     /// Treat the call as failed.
@@ -214,7 +214,7 @@ pub struct DecisionEnv<'a> {
     /// Checks whether a child session can be opened.
     pub child_checker: &'a dyn ChildSessionValidator,
     /// The operator's rules about tool runs that need approval.
-    pub approval_rules: &'a ToolApprovalRules,
+    pub approval_rules: &'a OperatorToolApprovalRules,
     pub dispatch: EffectDispatchMode,
     /// How the flow fails on this input, if it does. It is not asked then: the input is recorded, and the current turn
     /// fails with this reason. Used if the flow loops or panics on something that was already paid for.
@@ -286,7 +286,7 @@ pub struct Decision {
     /// What is submitted to other sessions in the same commit.
     pub submissions: Vec<SubmissionToOtherSession>,
     /// The child sessions that are created in the same commit, each with the request that started it.
-    pub children: Vec<(ChildSpawned, SpawnChildRequest)>,
+    pub children: Vec<(ChildSpawned, SpawnChildSessionRequest)>,
 }
 
 /// Why there is no decision.

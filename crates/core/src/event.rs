@@ -22,12 +22,12 @@ use crate::ids::{
     AgentName, AskId, CallId, ChildId, FlowName, IdempotencyKey, MessageId, ModelName, PhaseGraphName, PhaseName,
     RoleName, Seq, SessionId, SubmissionId, ThreadId, TimerId, ToolName, ToolRunId, TurnId, UnixMillis, WorkItemName,
 };
-use crate::phase::guard::TransitionProposer;
+use crate::phase::guard::PhaseTransitionProposer;
 use crate::phase::ruling::PhaseRefusal;
-use crate::phase::state::{PhaseTransition, SkipGrant};
+use crate::phase::state::{OneTimePhaseGrant, PhaseTransition};
 use crate::prompt::{CallFailure, TokenUsage};
 use crate::scope::ThreadKey;
-use crate::session::ledger::ChildUsage;
+use crate::session::ledger::ChildSessionUsage;
 use crate::tool::ToolArtifact;
 
 pub use self::{
@@ -35,8 +35,10 @@ pub use self::{
         CallAnswered, CallOpened, CallQueuedOnThread, CallRequest, CallRerunSpec, RetryDecision, ToolOfferPolicy,
         UsageSource,
     },
-    exchange::{AskOutcome, AskReceived, AskSent, ChildAllotment, ChildOrigin, ChildOutcome, ChildSpawned},
-    turn_options::{ClientToolResult, RecordedTurnOptions, TurnOptions},
+    exchange::{
+        AskOutcome, AskReceived, AskSent, ChildSessionAllotment, ChildSessionOrigin, ChildSessionOutcome, ChildSpawned,
+    },
+    turn_options::{ClientToolResult, ClientTurnOptions, RecordedClientTurnOptions},
 };
 pub(crate) use call::NO_CALL;
 pub(crate) use call::to_call_request;
@@ -100,7 +102,7 @@ pub enum Event {
         retry_of: Option<TurnId>,
     },
     /// The client sent other options for the rest of a turn.
-    TurnOptionsChanged { turn: TurnId, options: RecordedTurnOptions },
+    TurnOptionsChanged { turn: TurnId, options: RecordedClientTurnOptions },
     /// A reply was sent to the user.
     ReplySent(ReplySent),
     /// A turn ended.
@@ -165,7 +167,7 @@ pub enum Event {
         cost_microusd: Option<u64>,
     },
     /// A thread was reset. The next call in its slot opens a new thread.
-    ThreadReset { slot: ThreadKey, by: TransitionProposer, reason: String },
+    ThreadReset { slot: ThreadKey, by: PhaseTransitionProposer, reason: String },
     /// The oldest messages of a thread were replaced by a summary.
     ThreadCompacted(Box<ThreadCompacted>),
     /// A phase graph entered a phase.
@@ -178,7 +180,7 @@ pub enum Event {
     SkipGranted {
         graph_key: PhaseGraphKey,
         /// The target phase, the proposer, and the requirements that may be skipped.
-        grant: SkipGrant,
+        grant: OneTimePhaseGrant,
     },
     /// A handover was created.
     HandoverCreated(Handover),
@@ -211,7 +213,7 @@ pub enum Event {
         reason: String,
     },
     /// An operator decided about a tool run whose outcome is unknown.
-    ToolRunResolved { run: ToolRunId, resolution: UnknownToolRunResolution },
+    ToolRunResolved { run: ToolRunId, resolution: UnknownToolRunOutcomeResolution },
     /// A person allowed a role to use a tool for the rest of the session.
     ToolApprovalRuleAdded(SessionToolApproval),
     /// A tool run ended.
@@ -281,9 +283,9 @@ pub enum Event {
     /// A child session was told to close.
     ChildCloseRequested { child: ChildId, reason: String },
     /// A child session ended.
-    ChildEnded { child: ChildId, outcome: ChildOutcome, usage: ChildUsage },
+    ChildEnded { child: ChildId, outcome: ChildSessionOutcome, usage: ChildSessionUsage },
     /// A child session that the parent no longer waits for reported its usage.
-    ChildUsageReported { child: ChildId, usage: ChildUsage },
+    ChildUsageReported { child: ChildId, usage: ChildSessionUsage },
     /// The result that the session reports to its parent was set.
     ResultSet { result: Value },
     /// The session reported its end to its parent.
@@ -336,7 +338,7 @@ pub struct SessionOpened {
     pub model_overrides: BTreeMap<RoleName, ModelName>,
     /// The session that started this one, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub child_origin: Option<ChildOrigin>,
+    pub child_origin: Option<ChildSessionOrigin>,
 }
 
 /// What happens to a message that arrives during a turn.
@@ -368,7 +370,7 @@ pub struct UserMessageReceived {
     pub images: Vec<ImageRef>,
     /// What the client asks of the calls that answer the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<RecordedTurnOptions>,
+    pub options: Option<RecordedClientTurnOptions>,
 }
 
 fn is_queued(policy: &MidTurnPolicy) -> bool {
@@ -516,7 +518,7 @@ pub enum ToolRunHoldReason {
 /// What happens to a tool run whose outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UnknownToolRunResolution {
+pub enum UnknownToolRunOutcomeResolution {
     /// It runs again.
     RunAgain,
     /// It has failed.

@@ -21,25 +21,25 @@ use crate::body::TextRef;
 use crate::context::RenderedFragment;
 use crate::event::{CallOpened, CallRequest, PhaseGraphKey, RecordedEvent, ToolRunOpened};
 use crate::ids::{CallId, FragmentName, TurnId};
-use crate::phase::ConditionVerdict;
+use crate::phase::PhaseConditionVerdict;
 use crate::prompt::{ChatRole, ModelToolSpec, Prompt, ToolCall};
 use crate::session::Session;
 use crate::signal::SignalForm;
 
 pub use self::{
-    approval::{SessionToolApproval, ToolApprovalPolicy, ToolApprovalRules, ToolRunPattern},
+    approval::{FlowToolApprovalPolicy, OperatorToolApprovalRules, SessionToolApproval, ToolRunPattern},
     artifact::{
-        Artifact, ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge,
-        ArtifactGraphNode, ArtifactMetric, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent,
+        ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
+        ArtifactMetric, ArtifactNotesItem, ArtifactTableRow, FlowArtifact, TypedArtifactContent,
     },
-    settings::{InvalidSetting, SettingSpec, SettingType, collect_named_models, resolve_settings},
+    settings::{FlowSettingSpec, FlowSettingType, InvalidFlowSetting, collect_named_models, resolve_settings},
     spec::{
         CompactionPolicy, FlowCommandSpec, FlowSpec, FlowToolDeclaration, PrivateAskKind, RetryPolicy,
-        RoleAnswerVisibility, RoleCallLimits, RoleSpec, SummarizerRole, ThreadLengthLimit, ToolRunnerKind,
+        RoleAnswerVisibility, RoleCallLimits, RoleSpec, SummarizerRole, ThreadCompactionThreshold, ToolRunnerKind,
         UnknownOutcomePolicy,
     },
-    step::{FlowStep, NewOrStoredReplyText, SpawnChildRequest},
-    text_lookup::{BodyTextLookup, TextResolver},
+    step::{FlowStep, NewOrStoredReplyText, SpawnChildSessionRequest},
+    text_lookup::{BodyTextLookup, DecisionTextResolver},
 };
 
 /// The rules of one kind of conversation.
@@ -92,8 +92,8 @@ pub trait Flow: Send + Sync + 'static {
         _view: &FlowContext<'_, Self::State>,
         _phase: &PhaseGraphKey,
         condition: &str,
-    ) -> ConditionVerdict {
-        ConditionVerdict::Fails(format!("there is no condition `{condition}`"))
+    ) -> PhaseConditionVerdict {
+        PhaseConditionVerdict::Fails(format!("there is no condition `{condition}`"))
     }
 
     /// Describes one of the flow's own facts for people. `state` is the flow's state after the fact.
@@ -113,7 +113,7 @@ pub trait Flow: Send + Sync + 'static {
     }
 
     /// Returns the artifacts to show beside the conversation.
-    fn artifacts(&self, _view: &FlowContext<'_, Self::State>) -> Vec<Artifact> {
+    fn artifacts(&self, _view: &FlowContext<'_, Self::State>) -> Vec<FlowArtifact> {
         Vec::new()
     }
 
@@ -176,7 +176,7 @@ pub enum FactDisplay {
 pub struct FlowContext<'a, S> {
     pub session: &'a Session,
     pub state: &'a S,
-    pub texts: &'a TextResolver<'a>,
+    pub texts: &'a DecisionTextResolver<'a>,
     /// The call or tool run of the event, even if the event has just closed it.
     pub subject: &'a EventSubject,
 }
@@ -220,12 +220,12 @@ pub struct FragmentRenderContext<'a> {
     /// How signals are requested from the model of the call.
     pub signal_form: SignalForm,
     /// The messages that are being folded, if the fragment is part of a compaction.
-    pub compacted: Option<&'a CompactedMessages>,
+    pub compacted: Option<&'a MessagesToCompact>,
 }
 
 /// The messages of a thread that a compaction folds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CompactedMessages {
+pub struct MessagesToCompact {
     pub messages: Vec<(ChatRole, String)>,
     /// The summary that a model wrote, if there is one yet.
     pub summary: Option<String>,
@@ -296,7 +296,7 @@ pub trait DynFlow: Send + Sync {
         context: FlowContext<'_, DynFlowState>,
         phase: &PhaseGraphKey,
         condition: &str,
-    ) -> ConditionVerdict;
+    ) -> PhaseConditionVerdict;
     /// See [`Flow::describe_fact`].
     fn describe_fact(&self, state: &DynFlowState, kind: &str, value: &Value) -> FactDisplay;
     /// See [`Flow::summarize_answer`].
@@ -307,7 +307,7 @@ pub trait DynFlow: Send + Sync {
         answer: &str,
     ) -> Option<String>;
     /// See [`Flow::artifacts`].
-    fn artifacts(&self, context: FlowContext<'_, DynFlowState>) -> Vec<Artifact>;
+    fn artifacts(&self, context: FlowContext<'_, DynFlowState>) -> Vec<FlowArtifact>;
     /// See [`Flow::rehearsal_reply`].
     fn rehearsal_reply(
         &self,
@@ -378,7 +378,7 @@ impl<F: Flow> DynFlow for F {
         context: FlowContext<'_, DynFlowState>,
         phase: &PhaseGraphKey,
         condition: &str,
-    ) -> ConditionVerdict {
+    ) -> PhaseConditionVerdict {
         Flow::evaluate_condition(self, &context.downcast::<F>(), phase, condition)
     }
 
@@ -395,7 +395,7 @@ impl<F: Flow> DynFlow for F {
         Flow::summarize_answer(self, &context.downcast::<F>(), call, answer)
     }
 
-    fn artifacts(&self, context: FlowContext<'_, DynFlowState>) -> Vec<Artifact> {
+    fn artifacts(&self, context: FlowContext<'_, DynFlowState>) -> Vec<FlowArtifact> {
         Flow::artifacts(self, &context.downcast::<F>())
     }
 

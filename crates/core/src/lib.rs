@@ -18,7 +18,7 @@
 //! use std::sync::Arc;
 //!
 //! use segue_core::body::BodyId;
-//! use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment, TokenCounter};
+//! use segue_core::context::{FragmentContentKind, FragmentSource, FragmentSpec, RenderedFragment, TokenCounter};
 //! use segue_core::decide::{
 //!     ChildSessionValidator, DecisionEnv, EffectDispatchMode, RoleModelResolver, SessionInput, decide,
 //! };
@@ -95,7 +95,7 @@
 //!     }
 //! }
 //!
-//! let message = FragmentSpec::changing("message", ContextKind::UserWords);
+//! let message = FragmentSpec::changing("message", FragmentContentKind::UserWords);
 //! let assistant = RoleSpec::new("assistant", Scope::per_session()).with_ask("reply", [message]);
 //! let flow = Chat(FlowSpec::new("chat", "one role answers").with_role(assistant));
 //! let env = DecisionEnv {

@@ -182,7 +182,7 @@ pub(crate) const ASK_BYTES_MAX: usize = 256 * 1024;
 /// The maximum time that a session waits for a reply, a claim or a child.
 pub(crate) const WAIT_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 /// What a session that no other session started may use for its children.
-pub(crate) const ROOT_ALLOTMENT: crate::event::ChildAllotment = crate::event::ChildAllotment {
+pub(crate) const ROOT_ALLOTMENT: crate::event::ChildSessionAllotment = crate::event::ChildSessionAllotment {
     cost_microusd_max: None,
     depth_max: 3,
     descendants_max: 256,

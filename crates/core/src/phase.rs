@@ -21,16 +21,16 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use self::guard::{GuardInputs, UnmetRequirement};
+use self::guard::{PhaseGuardInputs, UnmetGuardRequirement};
 use crate::ids::{AgentName, ModelName, PhaseGraphName, PhaseName, RoleName, ToolName};
 
 pub use self::{
     diagram::render_mermaid,
-    guard::{ConditionVerdict, Guard, TransitionProposer, TransitionProposerKind},
+    guard::{Guard, PhaseConditionVerdict, PhaseTransitionProposer, PhaseTransitionProposerKind},
     ruling::PhaseRefusal,
     state::{
-        ExpiredPhaseLimit, PhaseGraphState, PhaseTransition, SkipGrant, SkippedRequirements, TransitionCause,
-        TransitionNote,
+        ExpiredPhaseLimit, OneTimePhaseGrant, PhaseGraphState, PhaseTransition, PhaseTransitionCause,
+        PhaseTransitionNote, SkippedRequirements,
     },
 };
 
@@ -239,7 +239,7 @@ pub struct PhaseEntryGate {
 impl PhaseEntryGate {
     /// Returns what is missing for leaving `satisfied_by` with evidence; `None` if nothing is.
     #[must_use]
-    pub(crate) fn unmet_condition(&self, inputs: &GuardInputs) -> Option<UnmetRequirement> {
+    pub(crate) fn unmet_condition(&self, inputs: &PhaseGuardInputs) -> Option<UnmetGuardRequirement> {
         self.condition.as_ref().and_then(|name| inputs.unmet_condition(name))
     }
 
@@ -279,7 +279,7 @@ impl PhaseGraph {
     pub(crate) fn gates_satisfied_on_leaving(
         &self,
         state: &PhaseGraphState,
-        inputs: &GuardInputs,
+        inputs: &PhaseGuardInputs,
     ) -> Vec<&PhaseEntryGate> {
         let is_left =
             |gate: &&PhaseEntryGate| state.open_gates.contains(&gate.name) && gate.satisfied_by == state.current;

@@ -18,8 +18,8 @@ pub struct Prompt {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ModelToolSpec>,
     /// How the model uses the tools.
-    #[serde(default, skip_serializing_if = "ToolUseRules::is_default")]
-    pub tool_use: ToolUseRules,
+    #[serde(default, skip_serializing_if = "ModelToolUseRules::is_default")]
+    pub tool_use: ModelToolUseRules,
     pub output_format: ModelOutputFormat,
     /// The maximum length of the answer.
     pub reply_tokens_max: u32,
@@ -187,7 +187,7 @@ pub struct ModelToolSpec {
 
 /// How a model uses the tools that it is offered.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ToolUseRules {
+pub struct ModelToolUseRules {
     #[serde(default)]
     pub choice: ToolChoice,
     /// Whether an answer may call at most one tool.
@@ -210,7 +210,7 @@ pub enum ToolChoice {
     Tool(ToolName),
 }
 
-impl ToolUseRules {
+impl ModelToolUseRules {
     /// Returns true if the model decides everything itself.
     #[must_use]
     pub(crate) fn is_default(&self) -> bool {
@@ -330,7 +330,7 @@ fn is_zero(number: &u32) -> bool {
 #[error("{kind}: {message}")]
 pub struct CallFailure {
     /// The kind of failure, which decides whether a retry makes sense.
-    pub kind: FailureKind,
+    pub kind: CallFailureKind,
     /// A message for the user.
     pub message: String,
     /// The wait before a retry in milliseconds, if the vendor asked for one.
@@ -338,12 +338,12 @@ pub struct CallFailure {
     pub retry_after_ms: Option<u64>,
     /// The cost of the attempt. Vendors also bill for unusable answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<FailedAttemptCost>,
+    pub cost: Option<FailedCallAttemptCost>,
 }
 
 /// The cost of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct FailedAttemptCost {
+pub struct FailedCallAttemptCost {
     /// The token counts reported by the vendor; `None` if the answer was lost before it reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<TokenUsage>,
@@ -355,7 +355,7 @@ pub struct FailedAttemptCost {
 impl CallFailure {
     /// Creates a failure without a cost or a requested wait.
     #[must_use]
-    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+    pub fn new(kind: CallFailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after_ms: None, cost: None }
     }
 
@@ -367,7 +367,7 @@ impl CallFailure {
             (Some(known), Some(more)) => Some(known + more),
             (known, more) => known.or(more),
         };
-        self.cost = Some(FailedAttemptCost { usage, cost_microusd: None });
+        self.cost = Some(FailedCallAttemptCost { usage, cost_microusd: None });
         self
     }
 }
@@ -375,7 +375,7 @@ impl CallFailure {
 /// The kinds of call failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FailureKind {
+pub enum CallFailureKind {
     /// The vendor rejected the API key.
     InvalidApiKey,
     ModelNotFound,
@@ -400,7 +400,7 @@ pub enum FailureKind {
     NotAllowed,
 }
 
-impl FailureKind {
+impl CallFailureKind {
     /// Whether the same request may well succeed a little later.
     #[must_use]
     pub fn is_transient(self) -> bool {
@@ -417,7 +417,7 @@ impl FailureKind {
     }
 }
 
-impl std::fmt::Display for FailureKind {
+impl std::fmt::Display for CallFailureKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::InvalidApiKey => "key not accepted",

@@ -22,7 +22,7 @@ pub enum Scope {
     /// Calls continue a thread while it is valid.
     Persistent {
         /// There is one thread for each value of these.
-        partitions: BTreeSet<ThreadPartitionKey>,
+        partitions: BTreeSet<ThreadPartitionCriterion>,
         /// A change of any of these ends the thread.
         boundaries: BTreeSet<ThreadEndTrigger>,
         /// A thread that is older than this is replaced.
@@ -33,7 +33,7 @@ pub enum Scope {
 /// What separates threads of one role that exist side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ThreadPartitionKey {
+pub enum ThreadPartitionCriterion {
     /// Each model has its own thread, and each sample of it.
     Model,
     /// Each agent that the role talks to has its own thread.
@@ -70,18 +70,18 @@ impl Scope {
     /// Creates a scope with one thread per model.
     #[must_use]
     pub fn per_model() -> Self {
-        Self::per_session().partitioned_by(ThreadPartitionKey::Model)
+        Self::per_session().partitioned_by(ThreadPartitionCriterion::Model)
     }
 
     /// Creates a scope with one thread per peer.
     #[must_use]
     pub fn per_peer() -> Self {
-        Self::per_session().partitioned_by(ThreadPartitionKey::Peer)
+        Self::per_session().partitioned_by(ThreadPartitionCriterion::Peer)
     }
 
     /// Returns the scope with a partition added. A fresh scope stays fresh.
     #[must_use]
-    pub(crate) fn partitioned_by(mut self, partition: ThreadPartitionKey) -> Self {
+    pub(crate) fn partitioned_by(mut self, partition: ThreadPartitionCriterion) -> Self {
         if let Self::Persistent { partitions, .. } = &mut self {
             partitions.insert(partition);
         }
@@ -114,8 +114,8 @@ impl fmt::Display for Scope {
             return f.write_str("none: every call starts a new thread");
         };
         let partitions = partitions.iter().map(|partition| match partition {
-            ThreadPartitionKey::Model => "for each model",
-            ThreadPartitionKey::Peer => "for each peer",
+            ThreadPartitionCriterion::Model => "for each model",
+            ThreadPartitionCriterion::Peer => "for each peer",
         });
         let boundaries = boundaries.iter().map(|boundary| match boundary {
             ThreadEndTrigger::Turn => "the turn ends".to_owned(),
@@ -221,8 +221,8 @@ pub(crate) fn resolve_thread_key_and_conditions(
         Scope::Persistent { partitions, boundaries, .. } => {
             for partition in partitions {
                 match partition {
-                    ThreadPartitionKey::Model => slot.model = model(),
-                    ThreadPartitionKey::Peer => slot.peer.clone_from(&context.peer),
+                    ThreadPartitionCriterion::Model => slot.model = model(),
+                    ThreadPartitionCriterion::Peer => slot.peer.clone_from(&context.peer),
                 }
             }
             for boundary in boundaries {

@@ -20,8 +20,9 @@ use serde_json::Value;
 use crate::body::{BodyId, ImageRef, TextRef};
 use crate::context::PromptComparisonData;
 use crate::event::{
-    AgentMessageSent, AskReceived, AskSent, CallOpened, CallQueuedOnThread, CallRequest, ChildOrigin, ChildSpawned,
-    Event, MidTurnPolicy, PhaseGraphKey, RecordedEvent, RecordedTurnOptions, ToolRunHoldReason, ToolRunOpened,
+    AgentMessageSent, AskReceived, AskSent, CallOpened, CallQueuedOnThread, CallRequest, ChildSessionOrigin,
+    ChildSpawned, Event, MidTurnPolicy, PhaseGraphKey, RecordedClientTurnOptions, RecordedEvent, ToolRunHoldReason,
+    ToolRunOpened,
 };
 use crate::flow::approval::SessionToolApproval;
 use crate::flow::{DynFlow, DynFlowState, FlowSpec};
@@ -36,7 +37,7 @@ use crate::scope::ThreadKey;
 use crate::token_ratio::VendorTokenRatio;
 
 pub use self::{
-    ledger::{ChildUsage, Ledger, PrefixReuseStats, UsageTotals},
+    ledger::{ChildSessionUsage, Ledger, PrefixReuseStats, UsageTotals},
     prompt_plan::{ThreadPromptCache, UnloadedPrompt},
     thread::Thread,
 };
@@ -127,7 +128,7 @@ pub struct Session {
     /// The tool uses that a person has allowed for the rest of the session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_tool_uses: Vec<SessionToolApproval>,
-    pub timers: BTreeMap<TimerId, Timer>,
+    pub timers: BTreeMap<TimerId, SessionTimer>,
     /// Threads that a call may still continue.
     pub threads: BTreeMap<ThreadId, Arc<Thread>>,
     #[serde(with = "pairs")]
@@ -138,7 +139,7 @@ pub struct Session {
     #[serde(with = "pairs")]
     pub(crate) last_prompts: BTreeMap<Arc<ThreadKey>, Arc<PromptComparisonData>>,
     #[serde(with = "pairs")]
-    pub phase_graphs: BTreeMap<PhaseGraphKey, Arc<PhaseGraphStatus>>,
+    pub phase_graphs: BTreeMap<PhaseGraphKey, Arc<PhaseGraphStateWithHistory>>,
     /// The latest handovers, newest last.
     pub handovers: Arc<VecDeque<Arc<Handover>>>,
     /// How often each kind of handover was requested again since the last one was created.
@@ -155,10 +156,10 @@ pub struct Session {
     /// The keys of recent messages.
     pub recent_idempotency_keys: Arc<VecDeque<(IdempotencyKey, MessageId)>>,
     pub last_reply: Option<TextRef>,
-    pub last_ids: LastIds,
+    pub last_ids: LastAssignedIds,
     /// The session that started this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub child_origin: Option<ChildOrigin>,
+    pub child_origin: Option<ChildSessionOrigin>,
     /// The result that is reported to the parent when the session has closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Arc<Value>>,
@@ -166,7 +167,7 @@ pub struct Session {
     pub result_reported: bool,
     /// Child sessions that have not ended.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub open_children: BTreeMap<ChildId, OpenChild>,
+    pub open_children: BTreeMap<ChildId, OpenChildSession>,
     /// Questions to other sessions that wait for a reply.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub open_asks: BTreeMap<AskId, Arc<AskSent>>,
@@ -180,7 +181,7 @@ pub struct Session {
 
 /// A child session that has not ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OpenChild {
+pub struct OpenChildSession {
     pub spawned: Arc<ChildSpawned>,
     /// True if the child was told to close.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -200,7 +201,7 @@ pub struct WorkspaceClaim {
 
 /// The last id of each kind; zero if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct LastIds {
+pub struct LastAssignedIds {
     pub message: MessageId,
     pub turn: TurnId,
     pub call: CallId,
@@ -226,7 +227,7 @@ pub struct QueuedMessage {
     pub images: Vec<ImageRef>,
     /// What the client asks of the calls that answer the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<RecordedTurnOptions>,
+    pub options: Option<RecordedClientTurnOptions>,
 }
 
 /// A turn.
@@ -242,7 +243,7 @@ pub struct Turn {
     pub tool_calls_by_role: BTreeMap<RoleName, u32>,
     /// What the client asks of the calls of the turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<RecordedTurnOptions>,
+    pub options: Option<RecordedClientTurnOptions>,
 }
 
 /// A pending call.
@@ -338,7 +339,7 @@ pub struct HeldToolRun {
 
 /// A running timer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Timer {
+pub struct SessionTimer {
     /// The name given by the flow.
     pub name: String,
     pub fires_at: UnixMillis,
@@ -349,7 +350,7 @@ pub struct Timer {
 
 /// The current state of a phase graph and its past states.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PhaseGraphStatus {
+pub struct PhaseGraphStateWithHistory {
     pub state: PhaseGraphState,
     /// The states after the latest transitions, oldest first, for rollback.
     pub past_states: VecDeque<PhaseGraphState>,

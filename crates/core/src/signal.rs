@@ -63,10 +63,10 @@ use crate::limits::{
     LIST_ITEMS_MAX,
 };
 use block_scanner::BlockScanner;
-use user_quotes::QuotedMarkerMatcher;
+use user_quotes::UserQuotedMarkerMatcher;
 
 pub use self::{
-    fields::{BlockFieldKind, BlockFields, BlockSchema},
+    fields::{BlockFieldKind, BlockFieldSchema, BlockFields},
     json::{JsonComplaint, JsonSearchResult, canonical_json, find_json_where},
     stream_filter::BlockStreamFilter,
 };
@@ -97,7 +97,7 @@ pub(crate) const JSON_FULL_SEARCH_BYTES: usize = 8 * 1024;
 /// ordinary.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BlockSet {
-    blocks: Vec<(String, BlockSchema)>,
+    blocks: Vec<(String, BlockFieldSchema)>,
 }
 
 impl BlockSet {
@@ -105,7 +105,7 @@ impl BlockSet {
     /// empty, longer than `BLOCK_NAME_BYTES_MAX`, `END`, or with characters other than ASCII letters, digits, `_` and
     /// `-`.
     #[must_use]
-    pub fn with_block(mut self, name: &str, schema: BlockSchema) -> Self {
+    pub fn with_block(mut self, name: &str, schema: BlockFieldSchema) -> Self {
         let name = name.to_ascii_uppercase();
         let is_valid_name = !name.is_empty()
             && name.len() <= BLOCK_NAME_BYTES_MAX
@@ -125,7 +125,7 @@ impl BlockSet {
         self.blocks.iter().map(|(name, _)| name.as_str())
     }
 
-    fn block_schema(&self, name: &str) -> Option<&BlockSchema> {
+    fn block_schema(&self, name: &str) -> Option<&BlockFieldSchema> {
         self.blocks.iter().find(|(known, _)| known == name).map(|(_, schema)| schema)
     }
 }
@@ -275,7 +275,7 @@ impl std::fmt::Display for MarkerIgnoredRegion {
 /// from the user's messages, and from other texts in the prompt that the model's instructions do not contain.
 #[must_use]
 pub fn parse_reply(text: &str, blocks: &BlockSet, foreign_texts: &[impl AsRef<str>]) -> ParsedReply {
-    let mut scanner = BlockScanner::new(blocks.clone(), QuotedMarkerMatcher::new(foreign_texts, blocks));
+    let mut scanner = BlockScanner::new(blocks.clone(), UserQuotedMarkerMatcher::new(foreign_texts, blocks));
     let mut visible = scanner.push(text);
     visible.push_str(&scanner.finish());
     let (found, mut complaints) = scanner.into_blocks_and_complaints();

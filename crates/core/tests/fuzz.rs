@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use segue_core::codec::{decode_event, encode_event};
 use segue_core::ids::{Seq, UnixMillis};
-use segue_core::signal::{BlockSchema, BlockSet, BlockStreamFilter, parse_reply};
+use segue_core::signal::{BlockFieldSchema, BlockSet, BlockStreamFilter, parse_reply};
 use segue_testkit::{injection_corpus, run_fuzz_target};
 
 fn corpus(target: &str) -> PathBuf {
@@ -40,8 +40,9 @@ fn fuzz_event_codec() {
 
 #[test]
 fn fuzz_block_scanner_against_streaming_filter() {
-    let blocks =
-        BlockSet::default().with_block("NOTE", BlockSchema::default()).with_block("STEP", BlockSchema::default());
+    let blocks = BlockSet::default()
+        .with_block("NOTE", BlockFieldSchema::default())
+        .with_block("STEP", BlockFieldSchema::default());
     let mut seeds: Vec<Vec<u8>> = injection_corpus().iter().map(|text| text.as_bytes().to_vec()).collect();
     seeds.push(b"Before <<<NOTE>>>a: b\n- c<<<END>>> between\n```\n<<<STEP>>>\n```\n> <<<NOTE>>>\nafter".to_vec());
     run_fuzz_target("block scanner", &corpus("blocks"), &seeds, |bytes| {

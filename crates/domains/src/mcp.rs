@@ -16,45 +16,45 @@ use segue_flows::assistant::facts::AssistantPlanStepKind;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest, DomainToolResult};
 use segue_flows::limits::SERVER_TOOLS_MAX;
-use segue_mcp::{McpCallError, McpCallTarget, McpConnectionPool, McpTool, McpToolCall, annotated_as_read_only};
+use segue_mcp::{McpCallError, McpConnectionPool, McpServerForOwner, McpTool, McpToolCall, annotated_as_read_only};
 use serde_json::{Map, Value, json};
 
 /// The tool that calls the MCP servers of domains.
 #[derive(Clone)]
-pub struct McpGatewayTool {
-    inner: Arc<McpServersInner>,
+pub struct DomainMcpServersTool {
+    inner: Arc<DomainMcpServersToolInner>,
 }
 
-struct McpServersInner {
+struct DomainMcpServersToolInner {
     domains: ConfiguredDomains,
     pool: McpConnectionPool,
 }
 
 /// A domain's server, and the owner for whom it is called; `None` is the operator.
 #[derive(Clone, Copy)]
-struct DomainServerForOwner<'t> {
+struct DomainMcpServerForOwner<'t> {
     owner: Option<&'t str>,
     domain: &'t DomainSchema,
     server: &'t McpServerConfig,
 }
 
-impl<'t> DomainServerForOwner<'t> {
-    fn connection_target(self) -> McpCallTarget<'t> {
-        McpCallTarget { owner: self.owner, name: &self.domain.name, server: self.server }
+impl<'t> DomainMcpServerForOwner<'t> {
+    fn connection_target(self) -> McpServerForOwner<'t> {
+        McpServerForOwner { owner: self.owner, name: &self.domain.name, server: self.server }
     }
 }
 
-impl std::fmt::Debug for McpGatewayTool {
+impl std::fmt::Debug for DomainMcpServersTool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("McpGatewayTool").finish_non_exhaustive()
+        f.debug_struct("DomainMcpServersTool").finish_non_exhaustive()
     }
 }
 
-impl McpGatewayTool {
+impl DomainMcpServersTool {
     /// Creates a tool for these domains. It starts and calls no server yet.
     #[must_use]
     pub fn new(domains: ConfiguredDomains) -> Self {
-        Self { inner: Arc::new(McpServersInner { domains, pool: McpConnectionPool::default() }) }
+        Self { inner: Arc::new(DomainMcpServersToolInner { domains, pool: McpConnectionPool::default() }) }
     }
 
     /// Checks a domain's server by listing its tools. Returns the number of usable ones.
@@ -63,7 +63,7 @@ impl McpGatewayTool {
     /// The server cannot be reached, or lacks a tool that the domain declares.
     pub async fn check_server(&self, domain: &DomainSchema) -> Result<usize, String> {
         let Some(server) = &domain.server else { return Err(format!("the domain `{}` has no server", domain.name)) };
-        let target = DomainServerForOwner { owner: None, domain, server };
+        let target = DomainMcpServerForOwner { owner: None, domain, server };
         let found = self.inner.pool.list_tools(target.connection_target()).await?;
         let missing = server.tools.iter().flatten().find(|tool| !found.iter().any(|known| known.name == tool.name));
         match missing {
@@ -74,13 +74,13 @@ impl McpGatewayTool {
 }
 
 #[async_trait]
-impl Tool for McpGatewayTool {
+impl Tool for DomainMcpServersTool {
     async fn run(&self, request: ToolInvocation, _: ToolRunContext) -> ToolResult {
         self.handle_mcp_request(&request).await.into()
     }
 }
 
-impl McpGatewayTool {
+impl DomainMcpServersTool {
     async fn handle_mcp_request(&self, request: &ToolInvocation) -> Result<String, String> {
         let domain_request = DomainToolRequest::parse(&request.opened.arguments)
             .ok_or_else(|| "the request is not a domain tool request".to_owned())?;
@@ -88,7 +88,7 @@ impl McpGatewayTool {
         let Some(server) = domain.server.as_ref().filter(|_| domain.name == domain_request.domain) else {
             return Err(format!("the domain `{}` has no server", domain.name));
         };
-        let target = DomainServerForOwner { owner: request.owner(), domain: &domain, server };
+        let target = DomainMcpServerForOwner { owner: request.owner(), domain: &domain, server };
         let result = match domain_request.operation {
             DomainOperation::ListTools => self.inner.describe_tools(target).await?,
             DomainOperation::CallTool => self.inner.call_tool(target, &domain_request).await?,
@@ -107,8 +107,8 @@ fn annotated_as_write(tool: &McpTool) -> Option<bool> {
     annotated_as_read_only(tool).map(|only_reads| !only_reads)
 }
 
-impl McpServersInner {
-    async fn describe_tools(&self, target: DomainServerForOwner<'_>) -> Result<DomainToolResult, String> {
+impl DomainMcpServersToolInner {
+    async fn describe_tools(&self, target: DomainMcpServerForOwner<'_>) -> Result<DomainToolResult, String> {
         let found = self.pool.list_tools(target.connection_target()).await?;
         let server = target.server;
         let is_allowed = |tool: &&McpTool| server.tool_writes(&tool.name, None).is_some();
@@ -127,10 +127,10 @@ impl McpServersInner {
 
     async fn call_tool(
         &self,
-        target: DomainServerForOwner<'_>,
+        target: DomainMcpServerForOwner<'_>,
         request: &DomainToolRequest,
     ) -> Result<DomainToolResult, String> {
-        let DomainServerForOwner { domain, server, .. } = target;
+        let DomainMcpServerForOwner { domain, server, .. } = target;
         let name = request.parameters.get("tool").and_then(Value::as_str).unwrap_or_default();
         if server.tools.is_some() && server.find_tool(name).is_none() {
             return Ok(refused_tool_result(format!("the domain declares no tool `{name}`")));

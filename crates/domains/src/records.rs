@@ -66,7 +66,7 @@ pub struct SqliteRecordsTool {
 
 struct SqliteRecordsInner {
     domains: ConfiguredDomains,
-    location: DatabaseLocation,
+    location: RecordsDatabaseLocation,
     databases: Mutex<BTreeMap<RecordsOwner, OwnerRecordsDatabase>>,
 }
 
@@ -76,7 +76,7 @@ type RecordsOwner = Option<String>;
 /// The database of one owner, opened at first use.
 type OwnerRecordsDatabase = Arc<Mutex<Option<OpenRecordsDatabase>>>;
 
-enum DatabaseLocation {
+enum RecordsDatabaseLocation {
     File(PathBuf),
     Memory,
 }
@@ -98,16 +98,16 @@ impl SqliteRecordsTool {
     /// name.
     #[must_use]
     pub fn in_file(path: &Path, domains: ConfiguredDomains) -> Self {
-        Self::with_location(DatabaseLocation::File(path.to_owned()), domains)
+        Self::with_location(RecordsDatabaseLocation::File(path.to_owned()), domains)
     }
 
     /// Creates a tool whose records are kept in memory only.
     #[must_use]
     pub fn in_memory(domains: ConfiguredDomains) -> Self {
-        Self::with_location(DatabaseLocation::Memory, domains)
+        Self::with_location(RecordsDatabaseLocation::Memory, domains)
     }
 
-    fn with_location(location: DatabaseLocation, domains: ConfiguredDomains) -> Self {
+    fn with_location(location: RecordsDatabaseLocation, domains: ConfiguredDomains) -> Self {
         Self { inner: Arc::new(SqliteRecordsInner { domains, location, databases: Mutex::default() }) }
     }
 
@@ -117,7 +117,7 @@ impl SqliteRecordsTool {
     /// The file cannot be opened.
     pub fn check_database(&self) -> Result<(), OpenRecordsError> {
         self.inner.with_database(None, |_| Ok(())).map_err(|error| match (error, &self.inner.location) {
-            (RecordsError::Sql(source), DatabaseLocation::File(path)) => {
+            (RecordsError::Sql(source), RecordsDatabaseLocation::File(path)) => {
                 OpenRecordsError { path: path.clone(), source }
             }
             _ => OpenRecordsError { path: PathBuf::new(), source: rusqlite::Error::InvalidQuery },
@@ -228,7 +228,7 @@ impl SqliteRecordsInner {
     fn owner_database(&self, owner: Option<&str>) -> OwnerRecordsDatabase {
         let mut databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
         let owner = owner.map(str::to_owned);
-        if databases.len() >= OPEN_DATABASES_MAX && matches!(self.location, DatabaseLocation::File(_)) {
+        if databases.len() >= OPEN_DATABASES_MAX && matches!(self.location, RecordsDatabaseLocation::File(_)) {
             // Only a database that no request uses may be closed.
             databases.retain(|known, database| *known == owner || Arc::strong_count(database) > 1);
         }
@@ -236,7 +236,7 @@ impl SqliteRecordsInner {
     }
 }
 
-impl DatabaseLocation {
+impl RecordsDatabaseLocation {
     /// Returns where the records of an owner are. The engine allows only lowercase letters, digits and `-` in an owner's name.
     fn location_for_owner(&self, owner: Option<&str>) -> Self {
         match (self, owner) {
@@ -267,13 +267,13 @@ fn enable_wal(connection: &Connection) -> Result<(), rusqlite::Error> {
 }
 
 impl OpenRecordsDatabase {
-    fn open(location: &DatabaseLocation) -> Result<Self, RecordsError> {
+    fn open(location: &RecordsDatabaseLocation) -> Result<Self, RecordsError> {
         let connection = match location {
-            DatabaseLocation::File(path) => {
+            RecordsDatabaseLocation::File(path) => {
                 create_private_database(path).map_err(|error| cannot_open(path, &error))?;
                 Connection::open(path)?
             }
-            DatabaseLocation::Memory => Connection::open_in_memory()?,
+            RecordsDatabaseLocation::Memory => Connection::open_in_memory()?,
         };
         connection.busy_timeout(Duration::from_millis(DATABASE_BUSY_MS_MAX))?;
         enable_wal(&connection)?;

@@ -22,7 +22,7 @@ use crate::limits::{WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 use crate::registry::ActorMessage;
 
 /// A call and the number of one of its attempts.
-pub(crate) type AttemptId = (CallId, u32);
+pub(crate) type CallAttemptId = (CallId, u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallAttemptStage {
@@ -37,13 +37,13 @@ enum CallAttemptStage {
 
 /// The progress of an attempt, shared by its task and its session.
 #[derive(Debug)]
-pub(crate) struct SharedAttemptState {
+pub(crate) struct SharedCallAttemptState {
     stage: Mutex<CallAttemptStage>,
     /// Whether streamed text is still published.
     pub is_wanted: AtomicBool,
 }
 
-impl SharedAttemptState {
+impl SharedCallAttemptState {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { stage: Mutex::new(CallAttemptStage::NotStarted), is_wanted: AtomicBool::new(true) })
     }
@@ -69,15 +69,15 @@ impl SharedAttemptState {
 
 /// An attempt in flight. Dropping it aborts the attempt.
 #[derive(Debug)]
-pub(crate) struct InFlightAttempt {
+pub(crate) struct InFlightCallAttempt {
     pub task: JoinHandle<()>,
-    pub progress: Arc<SharedAttemptState>,
+    pub progress: Arc<SharedCallAttemptState>,
     pub model: ModelName,
     /// Whether the session has received the result.
     pub has_returned: bool,
 }
 
-impl Drop for InFlightAttempt {
+impl Drop for InFlightCallAttempt {
     fn drop(&mut self) {
         self.progress.is_wanted.store(false, Ordering::Release);
         self.task.abort();
@@ -86,7 +86,7 @@ impl Drop for InFlightAttempt {
 
 /// The result of abandoning an attempt.
 #[derive(Debug, PartialEq, Eq)]
-enum AbandonOutcome {
+enum CallAttemptAbandonOutcome {
     /// The attempt's result is about to arrive at the session.
     ResultArriving,
     /// The attempt continues without its session.
@@ -94,18 +94,18 @@ enum AbandonOutcome {
     Aborted,
 }
 
-impl InFlightAttempt {
-    fn abandon(&self, is_awaited: bool) -> AbandonOutcome {
+impl InFlightCallAttempt {
+    fn abandon(&self, is_awaited: bool) -> CallAttemptAbandonOutcome {
         self.progress.with_stage(|stage| match *stage {
-            CallAttemptStage::Returned if !self.has_returned => AbandonOutcome::ResultArriving,
+            CallAttemptStage::Returned if !self.has_returned => CallAttemptAbandonOutcome::ResultArriving,
             CallAttemptStage::InFlight if is_awaited => {
                 *stage = CallAttemptStage::Abandoned;
-                AbandonOutcome::Continues
+                CallAttemptAbandonOutcome::Continues
             }
             CallAttemptStage::NotStarted
             | CallAttemptStage::InFlight
             | CallAttemptStage::Abandoned
-            | CallAttemptStage::Returned => AbandonOutcome::Aborted,
+            | CallAttemptStage::Returned => CallAttemptAbandonOutcome::Aborted,
         })
     }
 }
@@ -118,7 +118,7 @@ pub(crate) struct AbandonedCalls {
 
 #[derive(Debug, Default)]
 struct AbandonedCallsState {
-    sessions: BTreeMap<SessionId, BTreeMap<AttemptId, (u64, InFlightAttempt)>>,
+    sessions: BTreeMap<SessionId, BTreeMap<CallAttemptId, (u64, InFlightCallAttempt)>>,
     /// Number of calls abandoned so far; orders the calls by age.
     sequence: u64,
 }
@@ -132,19 +132,19 @@ impl AbandonedCalls {
     pub(crate) fn take_over_unneeded_attempt(
         &self,
         session: &SessionId,
-        id: AttemptId,
-        in_flight: InFlightAttempt,
+        id: CallAttemptId,
+        in_flight: InFlightCallAttempt,
         is_awaited: bool,
-    ) -> Option<InFlightAttempt> {
+    ) -> Option<InFlightCallAttempt> {
         self.with_state(|inner| match in_flight.abandon(is_awaited) {
-            AbandonOutcome::ResultArriving => Some(in_flight),
-            AbandonOutcome::Continues => {
+            CallAttemptAbandonOutcome::ResultArriving => Some(in_flight),
+            CallAttemptAbandonOutcome::Continues => {
                 in_flight.progress.is_wanted.store(false, Ordering::Release);
                 inner.sequence += 1;
                 inner.sessions.entry(session.clone()).or_default().insert(id, (inner.sequence, in_flight));
                 None
             }
-            AbandonOutcome::Aborted => None,
+            CallAttemptAbandonOutcome::Aborted => None,
         })
     }
 
@@ -181,13 +181,13 @@ impl AbandonedCalls {
         self.with_state(|inner| inner.sessions.clear());
     }
 
-    fn remove_call(&self, session: &SessionId, id: AttemptId) {
+    fn remove_call(&self, session: &SessionId, id: CallAttemptId) {
         self.with_state(|inner| inner.remove_call(session, id));
     }
 }
 
 impl AbandonedCallsState {
-    fn remove_call(&mut self, session: &SessionId, id: AttemptId) {
+    fn remove_call(&mut self, session: &SessionId, id: CallAttemptId) {
         let Some(calls) = self.sessions.get_mut(session) else { return };
         calls.remove(&id);
         if calls.is_empty() {
@@ -209,7 +209,7 @@ impl EngineShared {
 pub(crate) fn deliver_late_result(
     shared: Arc<EngineShared>,
     (session, opened_at): (SessionId, UnixMillis),
-    id: AttemptId,
+    id: CallAttemptId,
     input: SessionInput,
 ) -> BoxFuture<'static, ()> {
     // Boxed, because this may start a session's task, which starts calls, which end here.
@@ -250,20 +250,20 @@ pub(crate) fn deliver_late_result(
 mod tests {
     use super::*;
 
-    fn start_attempt() -> InFlightAttempt {
+    fn start_attempt() -> InFlightCallAttempt {
         let task = tokio::spawn(std::future::pending());
-        InFlightAttempt { task, progress: SharedAttemptState::new(), model: "m".into(), has_returned: false }
+        InFlightCallAttempt { task, progress: SharedCallAttemptState::new(), model: "m".into(), has_returned: false }
     }
 
     #[tokio::test]
     async fn only_awaited_attempts_in_flight_continue() {
-        assert_eq!(start_attempt().abandon(true), AbandonOutcome::Aborted, "the model was never called");
+        assert_eq!(start_attempt().abandon(true), CallAttemptAbandonOutcome::Aborted, "the model was never called");
         let stopped = start_attempt();
         stopped.progress.mark_in_flight();
-        assert_eq!(stopped.abandon(false), AbandonOutcome::Aborted, "its answer is not awaited");
+        assert_eq!(stopped.abandon(false), CallAttemptAbandonOutcome::Aborted, "its answer is not awaited");
         let late = start_attempt();
         late.progress.mark_in_flight();
-        assert_eq!(late.abandon(true), AbandonOutcome::Continues);
+        assert_eq!(late.abandon(true), CallAttemptAbandonOutcome::Continues);
         assert!(late.progress.mark_returned_and_check_abandoned(), "the task learns that it was abandoned");
     }
 
@@ -274,10 +274,10 @@ mod tests {
         assert!(!in_flight.progress.mark_returned_and_check_abandoned(), "it was not abandoned");
         assert_eq!(
             (in_flight.abandon(true), in_flight.abandon(false)),
-            (AbandonOutcome::ResultArriving, AbandonOutcome::ResultArriving)
+            (CallAttemptAbandonOutcome::ResultArriving, CallAttemptAbandonOutcome::ResultArriving)
         );
         in_flight.has_returned = true;
-        assert_eq!(in_flight.abandon(true), AbandonOutcome::Aborted);
+        assert_eq!(in_flight.abandon(true), CallAttemptAbandonOutcome::Aborted);
         assert!(!in_flight.progress.is_abandoned(), "so it is not aborted for another call either");
     }
 }

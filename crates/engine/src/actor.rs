@@ -20,13 +20,13 @@ use segue_store::{InboxEmptiness, PendingWorkStatus, SessionSummary};
 use tokio::sync::mpsc;
 use tracing::{Instrument, Span};
 
-use crate::abandoned_calls::{AttemptId, InFlightAttempt};
+use crate::abandoned_calls::{CallAttemptId, InFlightCallAttempt};
 use crate::commit_gate::CallStartGateHandle;
 use crate::config::SessionResumePolicy;
 use crate::engine::EngineShared;
 use crate::error::Error;
 use crate::limits::{EVICTION_SESSIONS_MIN, PANIC_RESUME_MS, PARKED_TEXT_BYTES_MAX, TICK_RETRY_MS, WRITE_RETRY_MS_MAX};
-use crate::registry::{ActiveOrParkedSession, ActorMessage, CachedSession, Mailbox, SessionRegistry};
+use crate::registry::{ActiveOrParkedSession, ActorMessage, CachedSession, SessionActorHandle, SessionRegistry};
 use crate::turn_follower::{MessageWithAwaitedTurn, follow_turn_in_background};
 use crate::turn_report::TurnWaiters;
 use commit::UncertainCommit;
@@ -39,12 +39,12 @@ pub(crate) struct SessionActor {
     flow: Arc<dyn DynFlow>,
     cached: Box<CachedSession>,
     epoch: LeaseEpoch,
-    mailbox: Mailbox,
+    mailbox: SessionActorHandle,
     inbox: mpsc::Receiver<ActorMessage>,
     /// Messages that arrived while the store could not be written.
     backlog: VecDeque<ActorMessage>,
     turn_waiters: TurnWaiters,
-    calls: BTreeMap<AttemptId, InFlightAttempt>,
+    calls: BTreeMap<CallAttemptId, InFlightCallAttempt>,
     tools: BTreeMap<ToolRunId, InFlightToolRun>,
     wake_at: Option<UnixMillis>,
     /// The pending work that the store knows of, if known.
@@ -70,7 +70,7 @@ pub(crate) async fn run_session_actor(
     shared: Arc<EngineShared>,
     session: SessionId,
     parked: Option<Box<CachedSession>>,
-    mailbox: Mailbox,
+    mailbox: SessionActorHandle,
     inbox: mpsc::Receiver<ActorMessage>,
 ) {
     let run = start_actor(shared.clone(), session.clone(), parked, mailbox.clone(), inbox);
@@ -93,7 +93,7 @@ async fn start_actor(
     shared: Arc<EngineShared>,
     session: SessionId,
     parked: Option<Box<CachedSession>>,
-    mailbox: Mailbox,
+    mailbox: SessionActorHandle,
     mut inbox: mpsc::Receiver<ActorMessage>,
 ) {
     match resume_session(&shared, &session, parked).await {
@@ -135,7 +135,7 @@ async fn start_actor(
 }
 
 /// Removes a session's task from the registry. If the store failed for the moment, the session is woken again later.
-fn remove_actor_and_set_alarm(shared: &EngineShared, session: &SessionId, mailbox: &Mailbox, error: &Error) {
+fn remove_actor_and_set_alarm(shared: &EngineShared, session: &SessionId, mailbox: &SessionActorHandle, error: &Error) {
     shared.registry.remove_actor(session, mailbox);
     if error.is_transient() {
         shared.registry.set_alarm(shared.clock.now().plus_ms(WRITE_RETRY_MS_MAX), session);

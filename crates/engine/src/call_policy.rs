@@ -33,10 +33,10 @@ pub struct SessionUsageChange {
 
 /// Allows every call, and ignores what it used.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct AllowAllCalls;
+pub(crate) struct AllowAllCallPolicy;
 
 #[async_trait]
-impl CallPolicy for AllowAllCalls {
+impl CallPolicy for AllowAllCallPolicy {
     async fn check_call(&self, _: &SessionId, _: &ModelName) -> Result<(), CallFailure> {
         Ok(())
     }

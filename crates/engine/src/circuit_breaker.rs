@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 use tokio::time::Instant;
 
 use crate::limits::{BREAKER_FAILURES_MAX, BREAKER_OPEN_MS_MAX, BREAKER_OPEN_MS_MIN};
@@ -59,7 +59,7 @@ impl ProviderCircuitBreakers {
             "{provider} failed {} times in a row and is not called for {seconds} s; last error: {}",
             state.failures, state.last_error
         );
-        Err(CallFailure { retry_after_ms: Some(wait_ms), ..CallFailure::new(FailureKind::Overload, message) })
+        Err(CallFailure { retry_after_ms: Some(wait_ms), ..CallFailure::new(CallFailureKind::Overload, message) })
     }
 }
 
@@ -77,17 +77,17 @@ impl BreakerPermit {
     pub(crate) fn record_outcome<T>(mut self, outcome: &Result<T, CallFailure>) {
         let unreachable = match outcome {
             Err(failure) => match failure.kind {
-                FailureKind::Overload | FailureKind::Network | FailureKind::Timeout => Some(failure),
+                CallFailureKind::Overload | CallFailureKind::Network | CallFailureKind::Timeout => Some(failure),
                 // A provider that refuses a request is reachable.
-                FailureKind::InvalidApiKey
-                | FailureKind::ModelNotFound
-                | FailureKind::ContextTooLong
-                | FailureKind::RateLimit
-                | FailureKind::MalformedReply
-                | FailureKind::UnusableReply
-                | FailureKind::Refused
-                | FailureKind::BadRequest
-                | FailureKind::NotAllowed => None,
+                CallFailureKind::InvalidApiKey
+                | CallFailureKind::ModelNotFound
+                | CallFailureKind::ContextTooLong
+                | CallFailureKind::RateLimit
+                | CallFailureKind::MalformedReply
+                | CallFailureKind::UnusableReply
+                | CallFailureKind::Refused
+                | CallFailureKind::BadRequest
+                | CallFailureKind::NotAllowed => None,
             },
             Ok(_) => None,
         };
@@ -133,14 +133,14 @@ impl Drop for BreakerPermit {
 mod tests {
     use super::*;
 
-    fn fail_once(breaker: &ProviderCircuitBreakers, kind: FailureKind) -> Result<(), CallFailure> {
+    fn fail_once(breaker: &ProviderCircuitBreakers, kind: CallFailureKind) -> Result<(), CallFailure> {
         breaker.try_acquire("acme")?.record_outcome::<()>(&Err(CallFailure::new(kind, "no")));
         Ok(())
     }
 
     fn open_breaker() -> ProviderCircuitBreakers {
         let breaker = ProviderCircuitBreakers::default();
-        (0..BREAKER_FAILURES_MAX).for_each(|_| fail_once(&breaker, FailureKind::Network).expect("still called"));
+        (0..BREAKER_FAILURES_MAX).for_each(|_| fail_once(&breaker, CallFailureKind::Network).expect("still called"));
         breaker
     }
 
@@ -148,7 +148,7 @@ mod tests {
     async fn an_unreachable_provider_is_not_called_for_a_while() {
         let breaker = open_breaker();
         let failure = breaker.try_acquire("acme").expect_err("the breaker is open");
-        assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::Overload, Some(BREAKER_OPEN_MS_MIN)));
+        assert_eq!((failure.kind, failure.retry_after_ms), (CallFailureKind::Overload, Some(BREAKER_OPEN_MS_MIN)));
         assert_eq!(failure.message, "acme failed 5 times in a row and is not called for 5 s; last error: no");
         assert!(breaker.try_acquire("other").is_ok(), "other providers are not affected");
     }
@@ -158,7 +158,7 @@ mod tests {
         let breaker = ProviderCircuitBreakers::default();
         for _ in 0..BREAKER_FAILURES_MAX {
             let permit = breaker.try_acquire("acme at box:1").expect("still called");
-            permit.record_outcome::<()>(&Err(CallFailure::new(FailureKind::Network, "no")));
+            permit.record_outcome::<()>(&Err(CallFailure::new(CallFailureKind::Network, "no")));
         }
         assert!(
             breaker
@@ -181,7 +181,7 @@ mod tests {
         probe.record_outcome::<()>(&Ok(()));
         assert!(breaker.try_acquire("acme").is_ok());
         assert!(
-            fail_once(&breaker, FailureKind::Overload).is_ok() && breaker.try_acquire("acme").is_ok(),
+            fail_once(&breaker, CallFailureKind::Overload).is_ok() && breaker.try_acquire("acme").is_ok(),
             "earlier failures are forgotten"
         );
     }
@@ -194,7 +194,7 @@ mod tests {
         assert!(breaker.try_acquire("acme").is_err(), "it has not answered yet");
         probe.mark_reachable();
         assert!(breaker.try_acquire("acme").is_ok(), "reachable, though the answer is not complete");
-        probe.record_outcome::<()>(&Err(CallFailure::new(FailureKind::Network, "broke off")));
+        probe.record_outcome::<()>(&Err(CallFailure::new(CallFailureKind::Network, "broke off")));
         assert!(breaker.try_acquire("acme").is_ok(), "one failure is only one");
     }
 
@@ -207,7 +207,7 @@ mod tests {
                 breaker.try_acquire("acme").expect_err("the breaker is open").retry_after_ms.expect("a time to retry");
             waits.push(wait_ms);
             tokio::time::advance(Duration::from_millis(wait_ms)).await;
-            fail_once(&breaker, FailureKind::Timeout).expect("a probe");
+            fail_once(&breaker, CallFailureKind::Timeout).expect("a probe");
         }
         assert_eq!(waits, [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]);
     }
@@ -216,8 +216,8 @@ mod tests {
     async fn a_provider_that_refuses_requests_is_reachable() {
         let breaker = ProviderCircuitBreakers::default();
         for _ in 0..BREAKER_FAILURES_MAX * 2 {
-            fail_once(&breaker, FailureKind::RateLimit).expect("called");
-            fail_once(&breaker, FailureKind::Overload).expect("called");
+            fail_once(&breaker, CallFailureKind::RateLimit).expect("called");
+            fail_once(&breaker, CallFailureKind::Overload).expect("called");
         }
         assert!(breaker.try_acquire("acme").is_ok());
     }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use segue_core::context::TokenCounter;
 use segue_core::decide::SessionInput;
-use segue_core::event::{MidTurnPolicy, TurnOptions};
-use segue_core::flow::{DynFlow, ToolApprovalRules};
+use segue_core::event::{ClientTurnOptions, MidTurnPolicy};
+use segue_core::flow::{DynFlow, OperatorToolApprovalRules};
 use segue_core::ids::{FlowName, IdempotencyKey, ModelName, RoleName, SessionId};
 use segue_core::prompt::PromptImage;
 use segue_models::ModelRegistry;
 use segue_store::Store;
 use serde_json::Value;
 
-use crate::call_policy::{AllowAllCalls, CallPolicy};
+use crate::call_policy::{AllowAllCallPolicy, CallPolicy};
 use crate::clock::{Clock, SystemClock};
 use crate::limits::DRAIN_MS_MAX;
-use crate::live_updates::CrossNodeUpdateSource;
+use crate::live_updates::CrossNodeSessionUpdateSource;
 use crate::model_assignment::ModelAssignment;
 use crate::placement::SessionPlacement;
 use crate::random::RandomSource;
@@ -38,7 +38,7 @@ pub struct EngineConfig {
     pub model_assignment: ModelAssignment,
     pub tools: ToolRegistry,
     /// The operator's rules about tool runs that wait for approval, in addition to what the flows declare.
-    pub approval_rules: ToolApprovalRules,
+    pub approval_rules: OperatorToolApprovalRules,
     /// Limits on the calls to each model.
     pub model_limits: BTreeMap<ModelName, ModelCallLimits>,
     /// Settings of new sessions, by flow; a session's own settings override them.
@@ -52,7 +52,7 @@ pub struct EngineConfig {
     pub token_counter: Arc<dyn TokenCounter + Send + Sync>,
     pub recovery: SessionResumePolicy,
     /// How live words of sessions that another node holds are received, if at all.
-    pub live_updates: Option<Arc<dyn CrossNodeUpdateSource>>,
+    pub live_updates: Option<Arc<dyn CrossNodeSessionUpdateSource>>,
     /// Longest wait, at shutdown, for the results of what is running. What is unfinished then is left to recovery.
     pub drain_ms_max: u64,
 }
@@ -81,10 +81,10 @@ impl EngineConfig {
             model_assignment: ModelAssignment::new(models.clone(), model.into()),
             models,
             tools: ToolRegistry::default(),
-            approval_rules: ToolApprovalRules::default(),
+            approval_rules: OperatorToolApprovalRules::default(),
             model_limits: BTreeMap::new(),
             default_settings: BTreeMap::new(),
-            call_policy: Arc::new(AllowAllCalls),
+            call_policy: Arc::new(AllowAllCallPolicy),
             placement: None,
             clock: Arc::new(SystemClock),
             random: RandomSource::from_entropy(),
@@ -140,7 +140,7 @@ pub struct UserMessage {
     pub mid_turn_policy: Option<MidTurnPolicy>,
     pub images: Vec<PromptImage>,
     /// The tools and the output format that the client brings. Such a message follows the session's policy.
-    pub options: TurnOptions,
+    pub options: ClientTurnOptions,
 }
 
 impl From<UserMessage> for SessionInput {
@@ -161,7 +161,7 @@ impl From<&str> for UserMessage {
 
 impl From<String> for UserMessage {
     fn from(text: String) -> Self {
-        let options = TurnOptions::default();
+        let options = ClientTurnOptions::default();
         Self { text, idempotency_key: None, mid_turn_policy: None, images: Vec::new(), options }
     }
 }

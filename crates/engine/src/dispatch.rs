@@ -10,18 +10,18 @@ use segue_core::decide::SessionInput;
 use segue_core::event::CallOpened;
 use segue_core::flow::{DynFlow, UnknownOutcomePolicy};
 use segue_core::ids::{LeaseEpoch, SessionId, ToolRunId, UnixMillis};
-use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt};
+use segue_core::prompt::{CallFailure, CallFailureKind, ModelReply, Prompt};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockStreamFilter;
 use segue_core::tool::ToolResult;
 use segue_models::{
-    CacheablePromptPart, CallOrigin, LanguageModel, ModelRequest, RehearsalHints, ReplyChunk, ReplyChunkStream,
+    CacheablePromptPart, LanguageModel, ModelCallOrigin, ModelRequest, RehearsalHints, ReplyChunk, ReplyChunkStream,
     collect_reply,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::abandoned_calls::{SharedAttemptState, deliver_late_result};
+use crate::abandoned_calls::{SharedCallAttemptState, deliver_late_result};
 use crate::commit_gate::CallStartGate;
 use crate::engine::EngineShared;
 use crate::limits::{ANSWER_MS_MAX, TOOL_PROGRESS_MS_MIN};
@@ -44,7 +44,7 @@ pub(crate) struct CallTask {
     pub prompt: Arc<Prompt>,
     /// The user's texts that this call answers.
     pub foreign_texts: Vec<Arc<str>>,
-    pub progress: Arc<SharedAttemptState>,
+    pub progress: Arc<SharedCallAttemptState>,
     pub commit_gate: Arc<CallStartGate>,
     /// Hints for the rehearsal model; models of a vendor never get them.
     pub hints: RehearsalHints,
@@ -83,7 +83,7 @@ pub(crate) async fn run_call(task: CallTask) {
         Ok(Err(failure)) => SessionInput::CallFailure { call, attempt, failure: add_failure_cost(&task, failure) },
         Err(_) => {
             tracing::error!(session = %task.session, %call, attempt, "the model adapter panicked; this is a bug");
-            let failure = CallFailure::new(FailureKind::BadRequest, "the model adapter panicked on this call");
+            let failure = CallFailure::new(CallFailureKind::BadRequest, "the model adapter panicked on this call");
             SessionInput::CallFailure { call, attempt, failure }
         }
     };
@@ -128,7 +128,7 @@ async fn stream_reply(
     mut on_chunk: impl FnMut(),
 ) -> Result<ModelReply, CallFailure> {
     let opened = &task.opened;
-    let metadata = CallOrigin {
+    let metadata = ModelCallOrigin {
         session: task.session.clone(),
         flow: task.flow.spec().name.clone(),
         role: opened.role.clone(),
@@ -204,7 +204,7 @@ fn with_idle_timeout(stream: ReplyChunkStream, silence_ms: u64) -> ReplyChunkStr
 }
 
 fn timeout_failure(message: String) -> CallFailure {
-    CallFailure::new(FailureKind::Timeout, message)
+    CallFailure::new(CallFailureKind::Timeout, message)
 }
 
 pub(crate) struct ToolTask {

@@ -12,13 +12,13 @@ use segue_core::decide::{
     DecideError, Decision, DecisionEnv, EffectDispatchMode, OperatorCommand, SessionInput, decide,
 };
 use segue_core::event::{RecordedEvent, SessionOpened};
-use segue_core::flow::collect_named_models;
-use segue_core::flow::{DynFlow, ToolApprovalRules};
+use segue_core::flow::{DynFlow, OperatorToolApprovalRules, collect_named_models};
 use segue_core::ids::{FlowName, LeaseEpoch, MessageId, Seq, SessionId, UnixMillis};
 use segue_core::session::SessionState;
 use segue_models::ModelRegistry;
 use segue_store::{
-    JournalCommit, PendingWorkStatus, SessionChangeCursor, SessionChangePage, SessionListPage, SessionQuery, Store,
+    JournalCommit, PendingWorkStatus, SessionListChangeCursor, SessionListChangePage, SessionListPage, SessionQuery,
+    Store,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
@@ -45,11 +45,11 @@ use crate::maintenance::run_maintenance;
 use crate::model_assignment::ModelAssignment;
 use crate::placement::SessionPlacement;
 use crate::random::RandomSource;
-use crate::rate_limit::ModelRateLimiter;
-use crate::registry::{ActiveOrParkedSession, ActorMessage, CachedSession, Mailbox, SessionRegistry};
+use crate::rate_limit::ModelRateLimiters;
+use crate::registry::{ActiveOrParkedSession, ActorMessage, CachedSession, SessionActorHandle, SessionRegistry};
 use crate::session_flow::{RecordedFlowCache, RecordedFlowLoader, read_session_flow};
 use crate::session_name::validate_session_name;
-use crate::subscriptions::{Subscription, SubscriptionHub};
+use crate::subscriptions::{SessionSubscription, SubscriptionHub};
 use crate::text_cache::TextCache;
 use crate::tools::ToolRegistry;
 use crate::turn_report::TurnReport;
@@ -63,9 +63,9 @@ pub(crate) struct EngineShared {
     pub models: Arc<ModelRegistry>,
     pub model_assignment: ModelAssignment,
     pub tools: ToolRegistry,
-    pub approval_rules: ToolApprovalRules,
+    pub approval_rules: OperatorToolApprovalRules,
     pub default_settings: BTreeMap<FlowName, Value>,
-    pub rate_limiter: ModelRateLimiter,
+    pub rate_limiter: ModelRateLimiters,
     pub circuit_breaker: ProviderCircuitBreakers,
     pub abandoned_calls: AbandonedCalls,
     pub call_policy: Arc<dyn CallPolicy>,
@@ -128,7 +128,7 @@ impl Engine {
             tools: config.tools,
             approval_rules: config.approval_rules,
             default_settings: config.default_settings,
-            rate_limiter: ModelRateLimiter::new(config.model_limits),
+            rate_limiter: ModelRateLimiters::new(config.model_limits),
             circuit_breaker: ProviderCircuitBreakers::default(),
             abandoned_calls: AbandonedCalls::default(),
             call_policy: config.call_policy,
@@ -413,7 +413,7 @@ impl Engine {
                     return mailbox.try_send(message);
                 }
                 let (sender, inbox) = mpsc::channel(MAILBOX_MESSAGES_MAX);
-                let mailbox = Mailbox::new(sender);
+                let mailbox = SessionActorHandle::new(sender);
                 let sent = mailbox.try_send(message);
                 let parked = match slots.insert(session.clone(), ActiveOrParkedSession::Active(mailbox.clone())) {
                     Some(ActiveOrParkedSession::Parked(cached, _)) => Some(cached),
@@ -437,9 +437,14 @@ impl Engine {
     ///
     /// # Errors
     /// The session does not exist.
-    pub async fn subscribe(&self, session: &SessionId, after: Seq) -> Result<Subscription, Error> {
+    pub async fn subscribe(&self, session: &SessionId, after: Seq) -> Result<SessionSubscription, Error> {
         read_events(&*self.shared.store, session, after, 1).await?;
-        Ok(Subscription::new(self.shared.subscriptions.clone(), self.shared.store.clone(), session.clone(), after))
+        Ok(SessionSubscription::new(
+            self.shared.subscriptions.clone(),
+            self.shared.store.clone(),
+            session.clone(),
+            after,
+        ))
     }
 
     /// Reads at most `limit` events after `after`.
@@ -515,9 +520,9 @@ impl Engine {
     /// The store cannot be read.
     pub async fn session_changes_after(
         &self,
-        after: Option<SessionChangeCursor>,
+        after: Option<SessionListChangeCursor>,
         limit: usize,
-    ) -> Result<SessionChangePage, Error> {
+    ) -> Result<SessionListChangePage, Error> {
         self.shared.store.changes_after(after, limit).await.map_err(|error| Error::Store(Arc::new(error)))
     }
 

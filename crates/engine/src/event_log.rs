@@ -3,7 +3,7 @@
 
 use segue_core::event::{Event, RecordedEvent, RetryDecision, ToolRunOutcome, TurnOutcome};
 use segue_core::ids::{CallId, SessionId};
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use tracing::{Level, debug, error, trace, warn};
 
 /// Logs events that were written.
@@ -64,9 +64,9 @@ fn log_event(session: &SessionId, recorded: &RecordedEvent) {
 }
 
 /// Logs a failed attempt. The message of the failure is left out, because vendors quote prompts in it.
-fn log_failed_attempt(session: &SessionId, call: CallId, attempt: u32, kind: FailureKind, next: &RetryDecision) {
+fn log_failed_attempt(session: &SessionId, call: CallId, attempt: u32, kind: CallFailureKind, next: &RetryDecision) {
     match (kind, next) {
-        (FailureKind::InvalidApiKey, _) => {
+        (CallFailureKind::InvalidApiKey, _) => {
             error!(%session, %call, attempt, failure = %kind, "call failed; the configured API key is not accepted");
         }
         (_, RetryDecision::AwaitOperator) => {

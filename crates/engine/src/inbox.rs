@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use segue_core::codec;
 use segue_core::decide::{
-    ChildSessionValidator, Decision, InputRefusal, OperatorCommand, RELEASE_TOPIC, SessionInput, Submission,
+    ChildSessionValidator, Decision, InboxSubmission, InputRefusal, OperatorCommand, RELEASE_TOPIC, SessionInput,
     SubmissionToOtherSession,
 };
-use segue_core::event::{ChildOrigin, ChildOutcome, ChildSpawned, SessionOpened};
-use segue_core::flow::SpawnChildRequest;
+use segue_core::event::{ChildSessionOrigin, ChildSessionOutcome, ChildSpawned, SessionOpened};
+use segue_core::flow::SpawnChildSessionRequest;
 use segue_core::ids::{FlowName, MessageId, Seq, SessionId, SubmissionId, session_owner};
-use segue_core::session::{ChildUsage, SessionState};
-use segue_store::{JournalCommit, NewSubmission, OutgoingSubmission, SpawnedSession, SubmissionStatus};
+use segue_core::session::{ChildSessionUsage, SessionState};
+use segue_store::{InboxSubmissionStatus, JournalCommit, NewInboxSubmission, OutgoingInboxSubmission, SpawnedSession};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -30,7 +30,7 @@ use crate::turn_report::TurnReport;
 
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SubmissionResult {
+pub enum InboxSubmissionProgress {
     /// It waits for the process that holds the session.
     Waiting,
     /// It was accepted; the message is given if it was one.
@@ -46,7 +46,7 @@ impl Engine {
     pub(crate) async fn submit_and_wait(
         &self,
         session: &SessionId,
-        submission: &Submission,
+        submission: &InboxSubmission,
     ) -> Result<Option<MessageId>, Error> {
         let entry = self.shared().to_entry(submission);
         let id = entry.id;
@@ -56,7 +56,7 @@ impl Engine {
         let mut wait_ms = OUTCOME_POLL_MS_MIN;
         while tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-            if let SubmissionResult::Accepted(message) = self.submission_result(session, id).await? {
+            if let InboxSubmissionProgress::Accepted(message) = self.submission_result(session, id).await? {
                 return Ok(message);
             }
             if wait_ms >= OUTCOME_POLL_MS_MAX {
@@ -72,14 +72,18 @@ impl Engine {
     ///
     /// # Errors
     /// It was refused, there is no such submission, or the store cannot be read.
-    pub async fn submission_result(&self, session: &SessionId, id: SubmissionId) -> Result<SubmissionResult, Error> {
+    pub async fn submission_result(
+        &self,
+        session: &SessionId,
+        id: SubmissionId,
+    ) -> Result<InboxSubmissionProgress, Error> {
         let status = self.shared().store.read_outcome(session, id).await;
         match status.map_err(|error| Error::from_store_error(session, error))? {
-            SubmissionStatus::Waiting => Ok(SubmissionResult::Waiting),
-            SubmissionStatus::Unknown => Err(Error::NoSuchSubmission { session: session.clone(), submission: id }),
-            SubmissionStatus::Handled { outcome } => {
+            InboxSubmissionStatus::Waiting => Ok(InboxSubmissionProgress::Waiting),
+            InboxSubmissionStatus::Unknown => Err(Error::NoSuchSubmission { session: session.clone(), submission: id }),
+            InboxSubmissionStatus::Handled { outcome } => {
                 match serde_json::from_slice::<Result<Option<MessageId>, InputRefusal>>(&outcome) {
-                    Ok(Ok(message)) => Ok(SubmissionResult::Accepted(message)),
+                    Ok(Ok(message)) => Ok(InboxSubmissionProgress::Accepted(message)),
                     Ok(Err(refusal)) => Err(refusal.into()),
                     // Written by a version that knows more refusals.
                     Err(_) => Err(Error::NoSuchSubmission { session: session.clone(), submission: id }),
@@ -131,8 +135,8 @@ impl Engine {
 }
 
 impl EngineShared {
-    pub(crate) fn to_entry(&self, submission: &Submission) -> NewSubmission {
-        NewSubmission {
+    pub(crate) fn to_entry(&self, submission: &InboxSubmission) -> NewInboxSubmission {
+        NewInboxSubmission {
             id: SubmissionId(self.random.next_u64()),
             at: self.clock.now(),
             bytes: serde_json::to_vec(submission).expect("submissions have string keys and no failing parts"),
@@ -147,8 +151,9 @@ impl EngineShared {
             match self.prepare_spawned_session(&own_name, child, request) {
                 Ok(spawned) => commit.spawned.push(spawned),
                 Err(reason) => {
-                    let (child, outcome) = (child.child, ChildOutcome::NotOpened { reason });
-                    let submission = Submission::ChildEnded { child, outcome, usage: ChildUsage::default() };
+                    let (child, outcome) = (child.child, ChildSessionOutcome::NotOpened { reason });
+                    let submission =
+                        InboxSubmission::ChildEnded { child, outcome, usage: ChildSessionUsage::default() };
                     commit.outgoing.push(self.to_outgoing(own_name.clone(), &submission));
                 }
             }
@@ -157,7 +162,7 @@ impl EngineShared {
             if session_owner(to) == session_owner(&own_name) {
                 let bounce = bounce.as_ref().map(|bounce| self.to_entry(bounce));
                 let outgoing = self.to_outgoing(to.clone(), submission);
-                commit.outgoing.push(OutgoingSubmission { expected: *expected_uid, bounce, ..outgoing });
+                commit.outgoing.push(OutgoingInboxSubmission { expected: *expected_uid, bounce, ..outgoing });
             } else if let Some(bounce) = bounce {
                 // A session of another owner looks like one that does not exist.
                 commit.outgoing.push(self.to_outgoing(own_name.clone(), bounce));
@@ -165,8 +170,8 @@ impl EngineShared {
         }
     }
 
-    fn to_outgoing(&self, to: SessionId, submission: &Submission) -> OutgoingSubmission {
-        OutgoingSubmission { to, expected: None, submission: self.to_entry(submission), bounce: None }
+    fn to_outgoing(&self, to: SessionId, submission: &InboxSubmission) -> OutgoingInboxSubmission {
+        OutgoingInboxSubmission { to, expected: None, submission: self.to_entry(submission), bounce: None }
     }
 
     /// Decides how a child session opens. Its first message waits in its inbox.
@@ -174,7 +179,7 @@ impl EngineShared {
         &self,
         parent: &SessionId,
         spawned: &ChildSpawned,
-        request: &SpawnChildRequest,
+        request: &SpawnChildSessionRequest,
     ) -> Result<SpawnedSession, String> {
         let flow = self.find_registered_flow(Some(&spawned.flow)).map_err(|error| error.to_string())?;
         let opened = SessionOpened {
@@ -186,7 +191,7 @@ impl EngineShared {
             mid_turn_policy: Default::default(),
             settings: self.child_settings(&spawned.flow, &request.settings),
             model_overrides: Default::default(),
-            child_origin: Some(ChildOrigin {
+            child_origin: Some(ChildSessionOrigin {
                 parent: parent.clone(),
                 child: spawned.child,
                 allotment: spawned.allotment,
@@ -200,7 +205,7 @@ impl EngineShared {
             Ok(decision) => decision.map_err(|error| error.to_string())?,
             Err(_) => return Err(format!("flow `{}` panicked", spawned.flow)),
         };
-        let first_message = Submission::Message {
+        let first_message = InboxSubmission::Message {
             text: request.message.clone(),
             idempotency_key: None,
             mid_turn_policy: None,
@@ -230,36 +235,40 @@ impl ChildSessionValidator for EngineShared {
 }
 
 /// Returns true if an entry must be accepted even if the inbox is full, because another session waits for it.
-pub(crate) fn is_exempt_from_limit(submission: &Submission) -> bool {
+pub(crate) fn is_exempt_from_limit(submission: &InboxSubmission) -> bool {
     match submission {
-        Submission::Message { .. } | Submission::ClientMessage { .. } => false,
+        InboxSubmission::Message { .. } | InboxSubmission::ClientMessage { .. } => false,
         // A claim that is not released blocks everyone who waits for it.
-        Submission::Ask { reply_to, topic, .. } => reply_to.is_none() && topic == RELEASE_TOPIC,
-        Submission::Command { command } => matches!(command, OperatorCommand::Cancel { .. } | OperatorCommand::Close),
-        Submission::Reply { .. }
-        | Submission::AskBounced { .. }
-        | Submission::ReplyBounced { .. }
-        | Submission::CloseChild { .. }
-        | Submission::ChildEnded { .. } => true,
+        InboxSubmission::Ask { reply_to, topic, .. } => reply_to.is_none() && topic == RELEASE_TOPIC,
+        InboxSubmission::Command { command } => {
+            matches!(command, OperatorCommand::Cancel { .. } | OperatorCommand::Close)
+        }
+        InboxSubmission::Reply { .. }
+        | InboxSubmission::AskBounced { .. }
+        | InboxSubmission::ReplyBounced { .. }
+        | InboxSubmission::CloseChild { .. }
+        | InboxSubmission::ChildEnded { .. } => true,
     }
 }
 
 /// Returns the input as a submission, if it can wait in an inbox.
-pub(crate) fn to_submission(input: &SessionInput) -> Option<Submission> {
+pub(crate) fn to_submission(input: &SessionInput) -> Option<InboxSubmission> {
     match input {
-        SessionInput::Message { text, idempotency_key, mid_turn_policy, images } => Some(Submission::Message {
+        SessionInput::Message { text, idempotency_key, mid_turn_policy, images } => Some(InboxSubmission::Message {
             text: text.clone(),
             idempotency_key: idempotency_key.clone(),
             mid_turn_policy: *mid_turn_policy,
             images: images.clone(),
         }),
-        SessionInput::ClientMessage { text, idempotency_key, images, options } => Some(Submission::ClientMessage {
-            text: text.clone(),
-            idempotency_key: idempotency_key.clone(),
-            images: images.clone(),
-            options: options.clone(),
-        }),
-        SessionInput::Operator(command) => Some(Submission::Command { command: command.clone() }),
+        SessionInput::ClientMessage { text, idempotency_key, images, options } => {
+            Some(InboxSubmission::ClientMessage {
+                text: text.clone(),
+                idempotency_key: idempotency_key.clone(),
+                images: images.clone(),
+                options: options.clone(),
+            })
+        }
+        SessionInput::Operator(command) => Some(InboxSubmission::Command { command: command.clone() }),
         _ => None,
     }
 }

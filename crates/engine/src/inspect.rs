@@ -2,10 +2,9 @@
 //! that needs texts is asked again after they have been loaded.
 
 use segue_core::event::PhaseGraphKey;
-use segue_core::flow::Artifact;
-use segue_core::flow::{DynFlow, DynFlowState, EventSubject, FlowContext, TextResolver};
+use segue_core::flow::{DecisionTextResolver, DynFlow, DynFlowState, EventSubject, FlowArtifact, FlowContext};
 use segue_core::ids::{PhaseName, SessionId};
-use segue_core::phase::TransitionProposer;
+use segue_core::phase::PhaseTransitionProposer;
 use segue_core::session::SessionState;
 
 use crate::engine::Engine;
@@ -23,7 +22,7 @@ impl Engine {
         flow: &dyn DynFlow,
         state: &SessionState,
         key: &PhaseGraphKey,
-        by: &TransitionProposer,
+        by: &PhaseTransitionProposer,
     ) -> Result<Vec<PhaseName>, Error> {
         self.evaluate_with_texts(session, state, |context| {
             let evaluate = |condition: &str| flow.evaluate_condition(context, key, condition);
@@ -41,7 +40,7 @@ impl Engine {
         session: &SessionId,
         flow: &dyn DynFlow,
         state: &SessionState,
-    ) -> Result<Vec<Artifact>, Error> {
+    ) -> Result<Vec<FlowArtifact>, Error> {
         self.evaluate_with_texts(session, state, |context| flow.artifacts(context)).await
     }
 
@@ -55,7 +54,7 @@ impl Engine {
         let mut cache = TextCache::default();
         loop {
             let missing = {
-                let (texts, subject) = (TextResolver::new(&cache), EventSubject::default());
+                let (texts, subject) = (DecisionTextResolver::new(&cache), EventSubject::default());
                 let answer = question(FlowContext {
                     session: &state.session,
                     state: &state.flow,

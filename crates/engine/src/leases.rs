@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use segue_core::ids::SessionId;
-use segue_store::{StoreMetrics, TakeoverPolicy};
+use segue_store::{LeaseTakeoverPolicy, StoreMetrics};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -68,11 +68,11 @@ impl LeaseKeeper {
     }
 
     /// Returns when a session may be taken from another process.
-    pub(crate) fn takeover_policy(&self) -> TakeoverPolicy {
-        let Some(lease_ms) = self.lease_ms else { return TakeoverPolicy::IfHolderDead };
+    pub(crate) fn takeover_policy(&self) -> LeaseTakeoverPolicy {
+        let Some(lease_ms) = self.lease_ms else { return LeaseTakeoverPolicy::IfHolderDead };
         let renewing_since = *self.renewing_since.lock().unwrap_or_else(PoisonError::into_inner);
         let is_settled = renewing_since.is_some_and(|since| since.elapsed() >= Duration::from_millis(lease_ms));
-        if is_settled { TakeoverPolicy::IfHolderDead } else { TakeoverPolicy::IfHolderEnded }
+        if is_settled { LeaseTakeoverPolicy::IfHolderDead } else { LeaseTakeoverPolicy::IfHolderEnded }
     }
 
     /// Returns when new work may be started.

@@ -75,22 +75,22 @@ pub use config::{EngineConfig, SessionOptions, SessionResumePolicy, UserMessage}
 pub use diff::{TextDiffLine, diff_lines};
 pub use engine::Engine;
 pub use error::Error;
-pub use inbox::SubmissionResult;
+pub use inbox::InboxSubmissionProgress;
 pub use leases::LeaseCounts;
-pub use live_updates::{CrossNodeUpdate, CrossNodeUpdateSource};
+pub use live_updates::{CrossNodeSessionUpdate, CrossNodeSessionUpdateSource};
 pub use model_assignment::ModelAssignment;
 pub use placement::SessionPlacement;
-pub use recompute::{ComparedCallAnswer, OriginalOrRerunCall, RecomputeResult};
+pub use recompute::{ComparedCallAnswer, ComparedCallRun, RecomputedCallComparison};
 pub use segue_store::{
     ConcurrencySlotLease, ConcurrencySlotRequest, Error as StoreError, PendingWorkStatus, RateLimitTokenGrant,
-    RateLimitTokenRequest, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListCursor, SessionListPage,
-    SessionQuery, SessionSummary, SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite,
-    SharedRecordWriteCondition, SharedRecordWriteOutcome, SharedRecords, SharedState, StoreMetrics,
-    StoredSessionChange, StoredSessionListEntry, UsageAccountUpdate, UsageAmounts,
+    RateLimitTokenRequest, SessionCatalog, SessionListChangeCursor, SessionListChangePage, SessionListCursor,
+    SessionListPage, SessionQuery, SessionSummary, SharedMeters, SharedRecordReadOutcome, SharedRecordVersion,
+    SharedRecordWrite, SharedRecordWriteCondition, SharedRecordWriteOutcome, SharedRecords, SharedState, StoreMetrics,
+    StoredSessionListChange, StoredSessionListEntry, UsageAccountUpdate, UsageAmounts,
 };
 pub use session_flow::RecordedFlowLoader;
 pub use session_name::{NAMESPACE_SEPARATOR, parent_session_name, root_session_name, validate_session_name};
-pub use subscriptions::{SessionUpdate, Subscription};
+pub use subscriptions::{SessionSubscription, SessionUpdate};
 pub use token_counter::O200kTokenCounter;
 pub use transfer::{ParsedSessionExport, SessionExportStream};
 pub use turn_report::TurnReport;
@@ -101,5 +101,5 @@ mod pages {
     #[doc = include_str!("../../../docs/embedding.md")]
     struct EmbeddingDocTest;
     #[doc = include_str!("../../../docs/flows.md")]
-    struct Flows;
+    struct FlowsDocTest;
 }

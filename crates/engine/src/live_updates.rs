@@ -18,7 +18,7 @@ use crate::limits::{HOLDER_POLL_MS, LIVE_SESSIONS_MAX, LIVE_STREAM_CHECK_MS};
 /// What a subscriber at another node should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum CrossNodeUpdate {
+pub enum CrossNodeSessionUpdate {
     /// Events up to this one are recorded.
     Head { seq: Seq },
     /// More text of a call that is being answered.
@@ -33,7 +33,7 @@ pub enum CrossNodeUpdate {
 
 /// Receives live updates from another node.
 #[async_trait]
-pub trait CrossNodeUpdateSource: Send + Sync {
+pub trait CrossNodeSessionUpdateSource: Send + Sync {
     /// Follows a session at the node with this address. The stream ends when that node no longer holds the session.
     ///
     /// # Errors
@@ -42,14 +42,14 @@ pub trait CrossNodeUpdateSource: Send + Sync {
         &self,
         address: &str,
         session: &SessionId,
-    ) -> Result<BoxStream<'static, CrossNodeUpdate>, String>;
+    ) -> Result<BoxStream<'static, CrossNodeSessionUpdate>, String>;
 }
 
 impl Engine {
     /// Returns the live updates of a session for a subscriber at another node: what is known now, and what follows. Ends
     /// when this process no longer holds the session, or the receiver is too slow.
     #[must_use]
-    pub fn live_updates(&self, session: &SessionId) -> BoxStream<'static, CrossNodeUpdate> {
+    pub fn live_updates(&self, session: &SessionId) -> BoxStream<'static, CrossNodeSessionUpdate> {
         let (known, channel) = self.shared().subscriptions.join_live(session);
         let state = (self.clone(), session.clone(), std::collections::VecDeque::from(known), channel);
         futures_util::stream::unfold(state, |(engine, session, mut ready, mut channel)| async move {
@@ -84,14 +84,14 @@ impl SessionsWithRemoteUpdates {
 }
 
 /// Starts the task that receives live updates, if there is a source.
-pub(crate) fn start_live_following(shared: &Arc<EngineShared>, source: Option<Arc<dyn CrossNodeUpdateSource>>) {
+pub(crate) fn start_live_following(shared: &Arc<EngineShared>, source: Option<Arc<dyn CrossNodeSessionUpdateSource>>) {
     if let Some(source) = source {
         tokio::spawn(run_live_following(Arc::downgrade(shared), source));
     }
 }
 
 /// Looks for the nodes that hold sessions with subscribers here, and follows them, as long as the engine exists.
-async fn run_live_following(shared: Weak<EngineShared>, source: Arc<dyn CrossNodeUpdateSource>) {
+async fn run_live_following(shared: Weak<EngineShared>, source: Arc<dyn CrossNodeSessionUpdateSource>) {
     loop {
         tokio::time::sleep(Duration::from_millis(HOLDER_POLL_MS)).await;
         let Some(shared) = shared.upgrade() else { return };
@@ -114,7 +114,7 @@ async fn run_live_following(shared: Weak<EngineShared>, source: Arc<dyn CrossNod
 
 async fn follow_session(
     shared: Weak<EngineShared>,
-    source: Arc<dyn CrossNodeUpdateSource>,
+    source: Arc<dyn CrossNodeSessionUpdateSource>,
     address: String,
     session: SessionId,
 ) {

@@ -9,7 +9,7 @@ use segue_core::event::RecordedEvent;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 use segue_core::session::SessionState;
-use segue_store::{CommitBody, JournalRecord, Snapshot, Store, TakeoverPolicy};
+use segue_store::{CommittedTextBody, JournalRecord, LeaseTakeoverPolicy, Snapshot, Store};
 
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
@@ -25,7 +25,7 @@ pub(crate) fn encode_events(events: &[RecordedEvent]) -> Vec<JournalRecord> {
 }
 
 /// Adds to each text the first of `events` that refers to it. A text that none refers to belongs to the last event.
-pub(crate) fn place_bodies_at_first_use(events: &[RecordedEvent], texts: &[TextToStore]) -> Vec<CommitBody> {
+pub(crate) fn place_bodies_at_first_use(events: &[RecordedEvent], texts: &[TextToStore]) -> Vec<CommittedTextBody> {
     let Some(last) = events.last().map(|event| event.seq).filter(|_| !texts.is_empty()) else { return Vec::new() };
     let mut first_used_by: BTreeMap<BodyId, Seq> = BTreeMap::new();
     for event in events {
@@ -33,7 +33,7 @@ pub(crate) fn place_bodies_at_first_use(events: &[RecordedEvent], texts: &[TextT
             first_used_by.entry(id).or_insert(event.seq);
         }
     }
-    let locate = |text: &TextToStore| CommitBody {
+    let locate = |text: &TextToStore| CommittedTextBody {
         text: text.clone(),
         first_used_by: first_used_by.get(&text.id).copied().unwrap_or(last),
     };
@@ -56,7 +56,7 @@ pub(crate) async fn find_commit_outcome(
     events: &[RecordedEvent],
 ) -> Result<(UncertainCommitOutcome, LeaseEpoch), Error> {
     let to_error = |error| Error::from_store_error(session, error);
-    let lease = store.acquire_lease(session, TakeoverPolicy::IfHolderEnded).await;
+    let lease = store.acquire_lease(session, LeaseTakeoverPolicy::IfHolderEnded).await;
     let lease = lease.map_err(|error| match to_error(error) {
         // The commit may have been written before the other process took over.
         Error::InUse { session, .. } => Error::TakenOver(session),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use segue_core::decide::{Decision, Submission};
+use segue_core::decide::{Decision, InboxSubmission};
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{FlowName, Seq, SessionId, session_owner};
 
@@ -36,7 +36,7 @@ impl Engine {
         let asked: BTreeSet<&SessionId> = decision
             .submissions
             .iter()
-            .filter(|outgoing| matches!(&outgoing.submission, Submission::Ask { reply_to: Some(_), .. }))
+            .filter(|outgoing| matches!(&outgoing.submission, InboxSubmission::Ask { reply_to: Some(_), .. }))
             .map(|outgoing| &outgoing.to)
             .filter(|to| session_owner(to) == session_owner(asker))
             .collect();

@@ -30,20 +30,20 @@ impl Default for ModelCallLimits {
 
 /// Applies the limits of all models.
 #[derive(Debug, Default)]
-pub(crate) struct ModelRateLimiter {
+pub(crate) struct ModelRateLimiters {
     limits: BTreeMap<ModelName, ModelCallLimits>,
-    limiters: Mutex<BTreeMap<ModelName, Arc<SingleModelLimiter>>>,
+    limiters: Mutex<BTreeMap<ModelName, Arc<SingleModelRateLimiter>>>,
 }
 
 #[derive(Debug)]
-struct SingleModelLimiter {
+struct SingleModelRateLimiter {
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
     call_interval: Option<Duration>,
     next_call_at: Mutex<Option<Instant>>,
 }
 
-impl ModelRateLimiter {
+impl ModelRateLimiters {
     pub(crate) fn new(limits: BTreeMap<ModelName, ModelCallLimits>) -> Self {
         Self { limits, limiters: Mutex::default() }
     }
@@ -84,7 +84,7 @@ impl ModelRateLimiter {
         self.model_limiter(model).waiting.load(Ordering::Acquire) > 0
     }
 
-    fn model_limiter(&self, model: &ModelName) -> Arc<SingleModelLimiter> {
+    fn model_limiter(&self, model: &ModelName) -> Arc<SingleModelRateLimiter> {
         let mut limiters = self.limiters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(limiter) = limiters.get(model) {
             return limiter.clone();
@@ -92,7 +92,7 @@ impl ModelRateLimiter {
         let limits = self.limits.get(model).copied().unwrap_or_default();
         let interval = limits.calls_per_minute_max.map(|calls| Duration::from_secs(60) / calls.max(1));
         let permits = Arc::new(Semaphore::new(limits.concurrent_calls_max.max(1)));
-        let limiter = Arc::new(SingleModelLimiter {
+        let limiter = Arc::new(SingleModelRateLimiter {
             permits,
             waiting: AtomicUsize::new(0),
             call_interval: interval,
@@ -103,7 +103,7 @@ impl ModelRateLimiter {
     }
 }
 
-impl SingleModelLimiter {
+impl SingleModelRateLimiter {
     fn count_waiting(&self) -> WaitingCallGuard<'_> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         WaitingCallGuard(self)
@@ -111,7 +111,7 @@ impl SingleModelLimiter {
 }
 
 /// Counts one waiting call until it is dropped.
-struct WaitingCallGuard<'a>(&'a SingleModelLimiter);
+struct WaitingCallGuard<'a>(&'a SingleModelRateLimiter);
 
 impl Drop for WaitingCallGuard<'_> {
     fn drop(&mut self) {
@@ -123,10 +123,10 @@ impl Drop for WaitingCallGuard<'_> {
 mod tests {
     use super::*;
 
-    fn limiter_with(calls_max: usize, per_minute: Option<u32>) -> ModelRateLimiter {
+    fn limiter_with(calls_max: usize, per_minute: Option<u32>) -> ModelRateLimiters {
         let limits =
             ModelCallLimits { concurrent_calls_max: calls_max, calls_per_minute_max: per_minute, silence_ms_max: None };
-        ModelRateLimiter::new(BTreeMap::from([("m".into(), limits)]))
+        ModelRateLimiters::new(BTreeMap::from([("m".into(), limits)]))
     }
 
     #[tokio::test(start_paused = true)]

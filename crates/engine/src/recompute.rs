@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use segue_core::decide::{PreparedRecomputation, RecomputeOverrides, SessionInput, prepare_recomputation};
+use segue_core::decide::{PreparedCallRecomputation, RecomputeCallOverrides, SessionInput, prepare_recomputation};
 use segue_core::event::{CallAnswered, Event, RecordedEvent, RetryDecision};
-use segue_core::flow::{DynFlow, EventSubject, FlowContext, TextResolver};
+use segue_core::flow::{DecisionTextResolver, DynFlow, EventSubject, FlowContext};
 use segue_core::ids::{CallId, FragmentName, ModelName, RoleName, Seq, SessionId};
 use segue_core::prompt::TokenUsage;
 use segue_core::session::SessionState;
@@ -14,22 +14,22 @@ use crate::config::merge_settings;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::READ_EVENTS_MAX;
-use crate::subscriptions::{SessionUpdate, Subscription};
+use crate::subscriptions::{SessionSubscription, SessionUpdate};
 use crate::text_cache::TextCache;
 
 /// A past call and its rerun.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RecomputeResult {
+pub struct RecomputedCallComparison {
     pub role: RoleName,
-    pub original: OriginalOrRerunCall,
-    pub rerun: OriginalOrRerunCall,
+    pub original: ComparedCallRun,
+    pub rerun: ComparedCallRun,
     /// The fragments in which the two prompts differ.
     pub changed_fragments: Vec<FragmentName>,
 }
 
 /// One run of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct OriginalOrRerunCall {
+pub struct ComparedCallRun {
     pub call: CallId,
     pub model: ModelName,
     /// The answer, or why there is none.
@@ -70,8 +70,8 @@ impl Engine {
         &self,
         session: &SessionId,
         call: CallId,
-        change: &RecomputeOverrides,
-    ) -> Result<RecomputeResult, Error> {
+        change: &RecomputeCallOverrides,
+    ) -> Result<RecomputedCallComparison, Error> {
         let (flow, state) = self.load_session(session).await?;
         let changes_settings = !change.settings.is_null() && change.settings != json!({});
         if changes_settings {
@@ -93,7 +93,7 @@ impl Engine {
             Some(answered) => Ok(self.load_answer(session, &*flow, &past, answered).await?),
             None => Err(NO_ANSWER_MESSAGE.to_owned()),
         };
-        let original = OriginalOrRerunCall { call, model: prepared.opened.model.clone(), answer: original_answer };
+        let original = ComparedCallRun { call, model: prepared.opened.model.clone(), answer: original_answer };
         let (role, model, changed_fragments) =
             (prepared.opened.role.clone(), prepared.model.clone(), prepared.changed_fragments.clone());
         let subscription = self.subscribe(session, state.session.last_seq).await?;
@@ -103,14 +103,23 @@ impl Engine {
             Ok(answered) => Ok(self.load_answer(session, &*flow, &past, &answered).await?),
             Err(reason) => Err(reason),
         };
-        Ok(RecomputeResult { role, original, rerun: OriginalOrRerunCall { call, model, answer }, changed_fragments })
+        Ok(RecomputedCallComparison {
+            role,
+            original,
+            rerun: ComparedCallRun { call, model, answer },
+            changed_fragments,
+        })
     }
 
     /// Loads a past call and its rerun from the journal; waits until `rerun` has ended.
     ///
     /// # Errors
     /// There is no such call, or it is not a rerun.
-    pub async fn load_recompute_result(&self, session: &SessionId, rerun: CallId) -> Result<RecomputeResult, Error> {
+    pub async fn load_recompute_result(
+        &self,
+        session: &SessionId,
+        rerun: CallId,
+    ) -> Result<RecomputedCallComparison, Error> {
         let (flow, _) = self.load_session(session).await?;
         let no_such_call = |call| Error::NoSuchCall { session: session.clone(), call };
         let opening = self.find_past_call(session, &flow, rerun).await?.ok_or_else(|| no_such_call(rerun))?.opening;
@@ -133,14 +142,14 @@ impl Engine {
             Ok(answered) => Ok(self.load_answer(session, &*flow, &past, &answered).await?),
             Err(reason) => Err(reason),
         };
-        Ok(RecomputeResult {
+        Ok(RecomputedCallComparison {
             role: opened.role.clone(),
-            original: OriginalOrRerunCall {
+            original: ComparedCallRun {
                 call: recomputation.call,
                 model: original_opened.model.clone(),
                 answer: original_answer,
             },
-            rerun: OriginalOrRerunCall { call, model: opened.model.clone(), answer },
+            rerun: ComparedCallRun { call, model: opened.model.clone(), answer },
             changed_fragments: recomputation.changed_fragments.clone(),
         })
     }
@@ -150,7 +159,7 @@ impl Engine {
         &self,
         session: &SessionId,
         original: CallId,
-        mut subscription: Subscription,
+        mut subscription: SessionSubscription,
     ) -> Result<(CallId, Result<Box<CallAnswered>, String>), Error> {
         let mut rerun_call = None;
         loop {
@@ -191,7 +200,7 @@ impl Engine {
         let texts = self.read_texts(session, &[answered.text.body]).await?;
         let text = texts.first().map(ToString::to_string).unwrap_or_default();
         let (cache, subject) = (TextCache::default(), EventSubject::default());
-        let texts = TextResolver::new(&cache);
+        let texts = DecisionTextResolver::new(&cache);
         let context =
             FlowContext { session: &past.before.session, state: &past.before.flow, texts: &texts, subject: &subject };
         let answer_summary = match &past.opening.event {
@@ -245,8 +254,8 @@ impl Engine {
         session: &SessionId,
         flow: &dyn DynFlow,
         past: &CallToRecompute,
-        change: &RecomputeOverrides,
-    ) -> Result<Option<PreparedRecomputation>, Error> {
+        change: &RecomputeCallOverrides,
+    ) -> Result<Option<PreparedCallRecomputation>, Error> {
         let mut cache = TextCache::default();
         loop {
             let needed =

@@ -63,7 +63,7 @@ pub(crate) struct CachedSession {
 
 #[derive(Debug)]
 pub(crate) enum ActiveOrParkedSession {
-    Active(Mailbox),
+    Active(SessionActorHandle),
     Parked(Box<CachedSession>, UnixMillis),
 }
 
@@ -75,7 +75,7 @@ impl ActiveOrParkedSession {
 
 /// The address of an active session's task.
 #[derive(Debug, Clone)]
-pub(crate) struct Mailbox {
+pub(crate) struct SessionActorHandle {
     pub sender: mpsc::Sender<ActorMessage>,
     signals: Arc<ActorStopSignals>,
 }
@@ -95,7 +95,7 @@ struct ActorStopSignals {
     epoch: AtomicU64,
 }
 
-impl Mailbox {
+impl SessionActorHandle {
     pub(crate) fn new(sender: mpsc::Sender<ActorMessage>) -> Self {
         Self { sender, signals: Arc::default() }
     }
@@ -183,7 +183,7 @@ impl SessionRegistry {
     }
 
     /// Removes a session's task, unless another task has taken its place.
-    pub(crate) fn remove_actor(&self, session: &SessionId, mailbox: &Mailbox) {
+    pub(crate) fn remove_actor(&self, session: &SessionId, mailbox: &SessionActorHandle) {
         self.with_slots(|slots| {
             if matches!(slots.get(session), Some(ActiveOrParkedSession::Active(current)) if current.is_same_mailbox(mailbox)) {
                 slots.remove(session);
@@ -195,13 +195,13 @@ impl SessionRegistry {
     pub(crate) fn is_current_mailbox(
         slots: &BTreeMap<SessionId, ActiveOrParkedSession>,
         session: &SessionId,
-        mailbox: &Mailbox,
+        mailbox: &SessionActorHandle,
     ) -> bool {
         matches!(slots.get(session), Some(ActiveOrParkedSession::Active(current)) if current.is_same_mailbox(mailbox))
     }
 
     /// Returns the mailboxes of all active sessions.
-    pub(crate) fn active_mailboxes(&self) -> BTreeMap<SessionId, Mailbox> {
+    pub(crate) fn active_mailboxes(&self) -> BTreeMap<SessionId, SessionActorHandle> {
         self.with_slots(|slots| {
             let active = slots.iter().filter_map(|(session, slot)| match slot {
                 ActiveOrParkedSession::Active(mailbox) if !mailbox.sender.is_closed() => {

@@ -19,13 +19,13 @@ use crate::limits::{
 
 /// The end of one reply's text.
 #[derive(Debug, Default)]
-struct RepetitionGuard {
+struct ReplyRepetitionDetector {
     window: VecDeque<u8>,
     bytes_since_check: usize,
-    prose: ProseTracker,
+    prose: TrailingProseCounter,
 }
 
-impl RepetitionGuard {
+impl ReplyRepetitionDetector {
     /// Reads the next chunk. If the text repeats itself, returns how many bytes of the chunk to keep.
     fn push_and_find_repetition(&mut self, text: &str) -> Option<usize> {
         for (at, byte) in text.bytes().enumerate() {
@@ -63,7 +63,7 @@ impl RepetitionGuard {
 
 /// How much of the end of a text is prose.
 #[derive(Debug, Default)]
-struct ProseTracker {
+struct TrailingProseCounter {
     /// The bytes since the last line of code. None if the reply is JSON.
     bytes: usize,
     is_json: bool,
@@ -73,7 +73,7 @@ struct ProseTracker {
     line_start: Vec<u8>,
 }
 
-impl ProseTracker {
+impl TrailingProseCounter {
     fn push(&mut self, byte: u8) {
         if !self.has_begun && !byte.is_ascii_whitespace() {
             self.has_begun = true;
@@ -110,7 +110,7 @@ fn smallest_periods(bytes: &[u8]) -> Vec<usize> {
 /// Ends the stream with [`StopReason::Repetition`] if its text or its reasoning repeats itself. The vendor's stream is
 /// dropped then, so its usage is unknown.
 pub(crate) fn with_repetition_guard(stream: ReplyChunkStream) -> ReplyChunkStream {
-    let guards = (RepetitionGuard::default(), RepetitionGuard::default());
+    let guards = (ReplyRepetitionDetector::default(), ReplyRepetitionDetector::default());
     stream::unfold((Some(stream), guards, false), |(stream, mut guards, is_cut)| async move {
         if is_cut {
             let finish = ReplyFinish { stop: StopReason::Repetition, ..ReplyFinish::default() };
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn cut_at(chunks: &[&str]) -> Option<usize> {
-        let mut guard = RepetitionGuard::default();
+        let mut guard = ReplyRepetitionDetector::default();
         let mut before = 0;
         for chunk in chunks {
             if let Some(end) = guard.push_and_find_repetition(chunk) {

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use segue_core::decide::{OperatorCommand, Submission};
-use segue_core::event::ChildOutcome;
+use segue_core::decide::{InboxSubmission, OperatorCommand};
+use segue_core::event::ChildSessionOutcome;
 use segue_core::ids::{CHILD_SEPARATOR, ChildId, SessionId, UnixMillis};
-use segue_core::session::ChildUsage;
+use segue_core::session::ChildSessionUsage;
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -59,7 +59,7 @@ impl Engine {
         })
     }
 
-    async fn delete_stopped_session(&self, session: &SessionId, usage: ChildUsage) -> Result<(), Error> {
+    async fn delete_stopped_session(&self, session: &SessionId, usage: ChildSessionUsage) -> Result<(), Error> {
         let store = &self.shared().store;
         let to_error = |error| Error::from_store_error(session, error);
         let lease = store.begin_delete(session).await.map_err(to_error)?;
@@ -78,7 +78,11 @@ impl Engine {
         let parent = session.as_str().rsplit_once(CHILD_SEPARATOR).filter(|_| lease.parent.is_some());
         let notice = parent.and_then(|(_, number)| {
             let child = ChildId(number.parse().ok()?);
-            Some(self.shared().to_entry(&Submission::ChildEnded { child, outcome: ChildOutcome::Deleted, usage }))
+            Some(self.shared().to_entry(&InboxSubmission::ChildEnded {
+                child,
+                outcome: ChildSessionOutcome::Deleted,
+                usage,
+            }))
         });
         store.delete_session(session, notice).await.map_err(to_error)?;
         if let Some((parent, _)) = parent {
@@ -89,8 +93,8 @@ impl Engine {
 
     /// Closes a session that is about to be deleted, so that others do not wait for it, and returns what it used. A
     /// session that cannot be closed is deleted all the same.
-    async fn close_before_deletion(&self, session: &SessionId) -> ChildUsage {
-        let Ok((_, state)) = self.load_session(session).await else { return ChildUsage::default() };
+    async fn close_before_deletion(&self, session: &SessionId) -> ChildSessionUsage {
+        let Ok((_, state)) = self.load_session(session).await else { return ChildSessionUsage::default() };
         let state = state.session;
         let is_awaited = state.claim.is_some() || !state.open_children.is_empty() || !state.received_asks.is_empty();
         if is_awaited {

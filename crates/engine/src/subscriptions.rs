@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::limits::{
     ENDED_CALLS_REMEMBERED_MAX, HEAD_POLL_MS, HEAD_POLL_SESSIONS_MAX, READ_EVENTS_MAX, UPDATES_BUFFERED_MAX,
 };
-use crate::live_updates::CrossNodeUpdate;
+use crate::live_updates::CrossNodeSessionUpdate;
 use crate::load::read_events;
 
 /// An update that a subscriber receives.
@@ -188,7 +188,7 @@ impl SubscriptionHub {
     pub(crate) fn join_live(
         &self,
         session: &SessionId,
-    ) -> (Vec<CrossNodeUpdate>, broadcast::Receiver<SessionBroadcastMessage>) {
+    ) -> (Vec<CrossNodeSessionUpdate>, broadcast::Receiver<SessionBroadcastMessage>) {
         let (updates, receiver) = self.join_channel(session);
         (updates.into_iter().flat_map(|update| to_live_updates(&update)).collect(), receiver)
     }
@@ -206,16 +206,16 @@ impl SubscriptionHub {
     }
 
     /// Passes on what another node, which holds the session, has sent.
-    pub(crate) fn apply_live_update(&self, session: &SessionId, update: CrossNodeUpdate) {
+    pub(crate) fn apply_live_update(&self, session: &SessionId, update: CrossNodeSessionUpdate) {
         self.with_channels(|channels| {
             let Some(channel) = channels.get_mut(session) else { return };
             match update {
-                CrossNodeUpdate::Head { seq } if seq > channel.head => {
+                CrossNodeSessionUpdate::Head { seq } if seq > channel.head => {
                     channel.head = seq;
                     channel.broadcast(|| SessionBroadcastMessage::Head(seq));
                 }
-                CrossNodeUpdate::Head { .. } => {}
-                CrossNodeUpdate::Text { call, attempt, offset, text } => {
+                CrossNodeSessionUpdate::Head { .. } => {}
+                CrossNodeSessionUpdate::Text { call, attempt, offset, text } => {
                     let (text_attempt, partial_text) =
                         channel.partial_texts.entry(call).or_insert_with(|| (attempt, String::new()));
                     if *text_attempt != attempt {
@@ -233,13 +233,13 @@ impl SubscriptionHub {
                         SessionBroadcastMessage::Update(SessionUpdate::TextDelta { call, attempt, offset, text })
                     });
                 }
-                CrossNodeUpdate::Progress { run, text } => {
+                CrossNodeSessionUpdate::Progress { run, text } => {
                     let text: Arc<str> = text.into();
                     channel.tool_progress.insert(run, text.clone());
                     channel.broadcast(|| SessionBroadcastMessage::Update(SessionUpdate::ToolProgress { run, text }));
                 }
-                CrossNodeUpdate::CallEnded { call } => drop(channel.partial_texts.remove(&call)),
-                CrossNodeUpdate::RunEnded { run } => drop(channel.tool_progress.remove(&run)),
+                CrossNodeSessionUpdate::CallEnded { call } => drop(channel.partial_texts.remove(&call)),
+                CrossNodeSessionUpdate::RunEnded { run } => drop(channel.tool_progress.remove(&run)),
             }
         });
     }
@@ -313,29 +313,29 @@ async fn poll_store_heads(hub: Weak<SubscriptionHub>, store: Weak<dyn Store>) {
 
 impl SessionBroadcastMessage {
     /// Returns what a subscriber at another node should know of the message.
-    pub(crate) fn to_live_updates(&self) -> Vec<CrossNodeUpdate> {
+    pub(crate) fn to_live_updates(&self) -> Vec<CrossNodeSessionUpdate> {
         match self {
             Self::Update(update) => to_live_updates(update),
-            Self::Head(seq) => vec![CrossNodeUpdate::Head { seq: *seq }],
+            Self::Head(seq) => vec![CrossNodeSessionUpdate::Head { seq: *seq }],
             Self::CheckStore => Vec::new(),
         }
     }
 }
 
-fn to_live_updates(update: &SessionUpdate) -> Vec<CrossNodeUpdate> {
+fn to_live_updates(update: &SessionUpdate) -> Vec<CrossNodeSessionUpdate> {
     match update {
         SessionUpdate::Event(event) => {
-            let call_ended = find_ended_attempt(event).map(|(call, _)| CrossNodeUpdate::CallEnded { call });
-            let run_ended = find_ended_tool_run(event).map(|run| CrossNodeUpdate::RunEnded { run });
-            let head = CrossNodeUpdate::Head { seq: event.seq };
+            let call_ended = find_ended_attempt(event).map(|(call, _)| CrossNodeSessionUpdate::CallEnded { call });
+            let run_ended = find_ended_tool_run(event).map(|run| CrossNodeSessionUpdate::RunEnded { run });
+            let head = CrossNodeSessionUpdate::Head { seq: event.seq };
             call_ended.into_iter().chain(run_ended).chain([head]).collect()
         }
         SessionUpdate::TextDelta { call, attempt, offset, text } => {
             let (call, attempt, offset, text) = (*call, *attempt, *offset, text.to_string());
-            vec![CrossNodeUpdate::Text { call, attempt, offset, text }]
+            vec![CrossNodeSessionUpdate::Text { call, attempt, offset, text }]
         }
         SessionUpdate::ToolProgress { run, text } => {
-            vec![CrossNodeUpdate::Progress { run: *run, text: text.to_string() }]
+            vec![CrossNodeSessionUpdate::Progress { run: *run, text: text.to_string() }]
         }
     }
 }
@@ -393,7 +393,7 @@ fn find_ended_tool_run(event: &RecordedEvent) -> Option<ToolRunId> {
 
 /// A stream of one session's updates, without gaps and repetitions.
 #[derive(Debug)]
-pub struct Subscription {
+pub struct SessionSubscription {
     hub: Arc<SubscriptionHub>,
     store: Arc<dyn Store>,
     session: SessionId,
@@ -415,7 +415,7 @@ pub struct Subscription {
     is_behind: bool,
 }
 
-impl Subscription {
+impl SessionSubscription {
     pub(crate) fn new(hub: Arc<SubscriptionHub>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
         let (partial_texts, updates) = hub.join_channel(&session);
         hub.ensure_polling(&store);
@@ -574,7 +574,7 @@ impl Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for SessionSubscription {
     fn drop(&mut self) {
         self.hub.leave_channel(&self.session);
     }

@@ -8,7 +8,7 @@ use segue_core::decide::SessionInput;
 use segue_core::event::{Event, RecordedEvent, SessionOpened};
 use segue_core::ids::{FlowName, Seq, SessionId, UnixMillis};
 use segue_core::session::SessionState;
-use segue_store::{ForkSpec, PendingWorkStatus};
+use segue_store::{PendingWorkStatus, SessionForkSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -137,7 +137,7 @@ impl Engine {
         let at = at.unwrap_or(state.session.last_seq);
         // The fork is recorded when the new session is resumed for the first time.
         let summary = to_session_summary(&state.session, PendingWorkStatus::Now);
-        let spec = ForkSpec { from: from.clone(), at_seq: at, to: to.clone(), summary };
+        let spec = SessionForkSpec { from: from.clone(), at_seq: at, to: to.clone(), summary };
         self.store().fork_session(spec).await.map_err(|error| Error::from_store_error(from, error))?;
         self.wake_placed_session(&to).await?;
         Ok(to)

@@ -12,7 +12,7 @@ use segue_core::ids::{MessageId, Seq, SessionId, TurnId};
 use crate::engine::EngineShared;
 use crate::error::Error;
 use crate::limits::HEAD_POLL_MS;
-use crate::subscriptions::{SessionUpdate, Subscription};
+use crate::subscriptions::{SessionSubscription, SessionUpdate};
 use crate::turn_report::TurnReportSender;
 
 /// A message whose turn a caller waits for.
@@ -31,7 +31,7 @@ pub(crate) fn follow_turn_in_background(
     waiter: TurnReportSender,
 ) {
     let subscription =
-        Subscription::new(shared.subscriptions.clone(), shared.store.clone(), awaited.session.clone(), after);
+        SessionSubscription::new(shared.subscriptions.clone(), shared.store.clone(), awaited.session.clone(), after);
     tokio::spawn(follow_turn(Arc::downgrade(shared), awaited, subscription, waiter));
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn follow_turn_in_background(
 async fn follow_turn(
     shared: Weak<EngineShared>,
     mut awaited: MessageWithAwaitedTurn,
-    mut subscription: Subscription,
+    mut subscription: SessionSubscription,
     mut waiter: TurnReportSender,
 ) {
     loop {

@@ -47,7 +47,7 @@ struct PartialTurnReport {
 
 /// An ended turn and the callers that wait for it.
 #[derive(Debug)]
-pub(crate) struct EndedTurn {
+pub(crate) struct EndedTurnWithWaiters {
     pub last_seq: Seq,
     pub turn: TurnId,
     pub outcome: TurnOutcome,
@@ -72,7 +72,7 @@ impl TurnWaiters {
     }
 
     /// Applies recorded events. Returns the turns that ended and have waiting callers.
-    pub(crate) fn apply_events(&mut self, events: &[RecordedEvent]) -> Vec<EndedTurn> {
+    pub(crate) fn apply_events(&mut self, events: &[RecordedEvent]) -> Vec<EndedTurnWithWaiters> {
         let mut ended = Vec::new();
         for recorded in events {
             match &recorded.event {
@@ -94,7 +94,14 @@ impl TurnWaiters {
                     let waiters: Vec<(MessageId, TurnReportSender)> = messages.iter().flat_map(take_waiters).collect();
                     if let Some(message) = messages.first().filter(|_| !waiters.is_empty()) {
                         let (seq, turn, outcome) = (recorded.seq, *turn, outcome.clone());
-                        ended.push(EndedTurn { last_seq: seq, turn, outcome, message: *message, replies, waiters });
+                        ended.push(EndedTurnWithWaiters {
+                            last_seq: seq,
+                            turn,
+                            outcome,
+                            message: *message,
+                            replies,
+                            waiters,
+                        });
                     }
                 }
                 Event::SessionClosed { reason } => self.fail_waiters_of_queued_messages(reason),
@@ -133,7 +140,7 @@ impl TurnWaiters {
     }
 }
 
-impl EndedTurn {
+impl EndedTurnWithWaiters {
     /// Sends the report to the waiting callers.
     pub(crate) fn notify_waiters(self, report: &Result<TurnReport, Error>) {
         for (message, waiter) in self.waiters {

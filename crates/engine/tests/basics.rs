@@ -7,13 +7,13 @@ use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionResumePolicy, SessionUpdate, UserMessage};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
-async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
+async fn engine(disk: &InMemoryStoreDisk, script: &str) -> Engine {
     engine_with(disk, script, SessionResumePolicy::Immediate).await
 }
 
-async fn engine_with(disk: &MemoryDisk, script: &str, recovery: SessionResumePolicy) -> Engine {
+async fn engine_with(disk: &InMemoryStoreDisk, script: &str, recovery: SessionResumePolicy) -> Engine {
     let model: ScriptedModel = script.parse().expect("a valid script");
     let model = ModelRegistry::from_single_model(Arc::new(model));
     let store = Arc::new(InMemoryStore::open(disk));
@@ -30,7 +30,7 @@ const ECHO: &str = "[default]\ntext = \"you said {{last}}\"";
 
 #[tokio::test(start_paused = true)]
 async fn a_message_is_answered() {
-    let engine = engine(&MemoryDisk::new(), ECHO).await;
+    let engine = engine(&InMemoryStoreDisk::new(), ECHO).await;
     let session = open(&engine).await;
     let report = engine.send_and_wait(&session, UserMessage::from("hello")).await.expect("it is answered");
     assert_eq!((report.outcome, report.replies), (TurnOutcome::Done, vec!["you said hello".to_owned()]));
@@ -38,7 +38,8 @@ async fn a_message_is_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_subscriber_receives_everything_once() {
-    let engine = engine(&MemoryDisk::new(), "[default]\nchunks = [\"a\", \"b\", \"c\"]\nchunk_delay_ms = 10").await;
+    let engine =
+        engine(&InMemoryStoreDisk::new(), "[default]\nchunks = [\"a\", \"b\", \"c\"]\nchunk_delay_ms = 10").await;
     let session = open(&engine).await;
     engine.send_message(&session, UserMessage::from("hello")).await.expect("accepted");
     tokio::time::sleep(std::time::Duration::from_millis(15)).await;
@@ -62,7 +63,7 @@ async fn a_late_subscriber_receives_everything_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_without_recovery_records_inputs_and_starts_nothing() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let recorder = engine_with(&disk, ECHO, SessionResumePolicy::Never).await;
     let session = open(&recorder).await;
     recorder.send_message(&session, UserMessage::from("hello")).await.expect("accepted");

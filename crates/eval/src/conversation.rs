@@ -5,21 +5,21 @@ use segue_core::ids::{FlowName, RoleName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::language::Language;
+use crate::language::DetectableLanguage;
 use crate::limits::{
     CONVERSATION_BYTES_MAX, CONVERSATION_ITEMS_MAX, CONVERSATION_TURNS_MAX, SIMULATED_MESSAGE_CHARS_MAX,
 };
-use crate::workspace_fixture::{SimulatedApproval, WorkspaceFixture};
+use crate::workspace_fixture::{EvalWorkspaceFixture, SimulatedApproval};
 
 /// Why a file is not a conversation.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct InvalidConversation(String);
+pub struct EvalConversationFileError(String);
 
 /// A conversation with a simulated user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct EvalConversation {
+pub struct EvalConversationSpec {
     /// A name that is unique in the flow.
     pub name: String,
     pub flow: FlowName,
@@ -37,14 +37,14 @@ pub struct EvalConversation {
     pub settings: Value,
     /// The folder in which agents work, if they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<WorkspaceFixture>,
+    pub workspace: Option<EvalWorkspaceFixture>,
     /// What happens to tool runs that wait for a person.
     #[serde(default)]
     pub approvals: SimulatedApproval,
     pub user: EvalUserScript,
     /// What must be true after the conversation.
     #[serde(default, rename = "expect")]
-    pub expectations: Vec<Expectation>,
+    pub expectations: Vec<EvalConversationExpectation>,
 }
 
 /// What the simulated user says.
@@ -82,7 +82,7 @@ pub struct ScriptedUserRule {
 /// `no_tool`).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Expectation {
+pub struct EvalConversationExpectation {
     /// The measure that the result counts for.
     pub measure: String,
     /// The role that is responsible; the role that talks to the user if absent.
@@ -131,22 +131,22 @@ pub struct ExpectedToolRun {
     pub mentions: Vec<String>,
 }
 
-impl EvalConversation {
+impl EvalConversationSpec {
     /// Parses the file of a conversation.
     ///
     /// # Errors
     /// The text is not a valid conversation.
-    pub fn parse(text: &str) -> Result<Self, InvalidConversation> {
+    pub fn parse(text: &str) -> Result<Self, EvalConversationFileError> {
         if text.len() > CONVERSATION_BYTES_MAX {
             let problem = format!("it has {} bytes; the limit is {CONVERSATION_BYTES_MAX}", text.len());
-            return Err(InvalidConversation(problem));
+            return Err(EvalConversationFileError(problem));
         }
-        let mut parsed: Self = toml::from_str(text).map_err(|error| InvalidConversation(error.to_string()))?;
+        let mut parsed: Self = toml::from_str(text).map_err(|error| EvalConversationFileError(error.to_string()))?;
         if parsed.settings.is_null() {
             parsed.settings = Value::Object(serde_json::Map::new());
         }
         match parsed.find_problem() {
-            Some(problem) => Err(InvalidConversation(problem)),
+            Some(problem) => Err(EvalConversationFileError(problem)),
             None => Ok(parsed),
         }
     }
@@ -159,8 +159,8 @@ impl EvalConversation {
         if !(1..=CONVERSATION_TURNS_MAX).contains(&self.turns) {
             return Some(format!("`turns` must be from 1 to {CONVERSATION_TURNS_MAX}, not {}", self.turns));
         }
-        if Language::from_language_code(&self.language).is_none() {
-            let known = Language::language_codes();
+        if DetectableLanguage::from_language_code(&self.language).is_none() {
+            let known = DetectableLanguage::language_codes();
             return Some(format!("`language` must be one of {}, not `{}`", known.join(", "), self.language));
         }
         let items = [self.user.rules.len(), self.user.lines.len(), self.expectations.len()];
@@ -177,7 +177,7 @@ impl EvalConversation {
         if said.clone().any(|text| text.chars().count() > SIMULATED_MESSAGE_CHARS_MAX) {
             return Some(format!("a message of the user has more than {SIMULATED_MESSAGE_CHARS_MAX} characters"));
         }
-        if let Some(problem) = self.workspace.as_ref().and_then(WorkspaceFixture::find_problem) {
+        if let Some(problem) = self.workspace.as_ref().and_then(EvalWorkspaceFixture::find_problem) {
             return Some(problem);
         }
         let expectation = self.expectations.iter().find_map(|expectation| expectation.find_problem(self.turns));
@@ -185,7 +185,7 @@ impl EvalConversation {
     }
 }
 
-impl Expectation {
+impl EvalConversationExpectation {
     fn find_problem(&self, turns: usize) -> Option<String> {
         let about = format!("the expectation `{}`", self.measure);
         if self.measure.trim().is_empty() {
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_is_wrong() {
-        assert!(EvalConversation::parse(MINIMAL).is_ok());
+        assert!(EvalConversationSpec::parse(MINIMAL).is_ok());
         for (from, to, problem) in [
             ("name = \"a\"", "name = \"A b\"", "`name` must consist of"),
             ("turns = 1", "turns = 0", "`turns` must be from 1 to"),
@@ -225,7 +225,7 @@ mod tests {
             ("[user]", "approvals = \"maybe\"\n[user]", "unknown variant `maybe`"),
             ("[user]", "[workspace.files]\n\"../a\" = \"\"\n[user]", "relative to the workspace"),
         ] {
-            let error = EvalConversation::parse(&MINIMAL.replace(from, to)).expect_err(problem).to_string();
+            let error = EvalConversationSpec::parse(&MINIMAL.replace(from, to)).expect_err(problem).to_string();
             assert!(error.contains(problem), "{error}");
         }
     }
@@ -233,8 +233,8 @@ mod tests {
     #[test]
     fn expectation_without_a_condition_is_an_error() {
         let text = format!("{MINIMAL}[[expect]]\nmeasure = \"facts recalled\"\n");
-        let error = EvalConversation::parse(&text).expect_err("it cannot fail").to_string();
+        let error = EvalConversationSpec::parse(&text).expect_err("it cannot fail").to_string();
         assert!(error.contains("has no condition"), "{error}");
-        assert!(EvalConversation::parse(&format!("{text}reply_has = [\"x\"]\n")).is_ok());
+        assert!(EvalConversationSpec::parse(&format!("{text}reply_has = [\"x\"]\n")).is_ok());
     }
 }

@@ -4,46 +4,46 @@
 use crate::limits::LANGUAGE_WORDS_MIN;
 
 /// The languages that are recognised, with frequent words that the others hardly use.
-const LANGUAGES: [(Language, &str, &[&str]); 7] = [
+const LANGUAGES: [(DetectableLanguage, &str, &[&str]); 7] = [
     (
-        Language::English,
+        DetectableLanguage::English,
         "en",
         &["the", "and", "you", "is", "to", "of", "your", "that", "this", "with", "for", "are", "it", "what", "have"],
     ),
     (
-        Language::German,
+        DetectableLanguage::German,
         "de",
         &["der", "die", "und", "ist", "nicht", "sie", "das", "ein", "eine", "mit", "zu", "ich", "für", "auf", "ihr"],
     ),
     (
-        Language::French,
+        DetectableLanguage::French,
         "fr",
         &["le", "la", "les", "et", "est", "vous", "des", "une", "pour", "dans", "que", "votre", "pas", "avec", "il"],
     ),
     (
-        Language::Spanish,
+        DetectableLanguage::Spanish,
         "es",
         &["el", "los", "las", "y", "es", "que", "una", "para", "con", "por", "su", "más", "como", "tu", "del"],
     ),
     (
-        Language::Italian,
+        DetectableLanguage::Italian,
         "it",
         &["il", "gli", "di", "è", "che", "una", "per", "con", "non", "sono", "più", "della", "come", "anche", "tuo"],
     ),
     (
-        Language::Portuguese,
+        DetectableLanguage::Portuguese,
         "pt",
         &["o", "os", "as", "e", "é", "que", "uma", "para", "com", "não", "você", "mais", "seu", "como", "em"],
     ),
     (
-        Language::Dutch,
+        DetectableLanguage::Dutch,
         "nl",
         &["de", "het", "een", "en", "is", "van", "je", "niet", "dat", "voor", "met", "op", "zijn", "wat", "ook"],
     ),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Language {
+pub(crate) enum DetectableLanguage {
     English,
     German,
     French,
@@ -53,7 +53,7 @@ pub(crate) enum Language {
     Dutch,
 }
 
-impl Language {
+impl DetectableLanguage {
     pub(crate) fn from_language_code(code: &str) -> Option<Self> {
         LANGUAGES.iter().find(|(_, known, _)| *known == code).map(|(language, _, _)| *language)
     }
@@ -104,7 +104,7 @@ mod tests {
             ("it", "Prima confronta il prezzo della casa con quello che paghi di affitto, anche per gli anni."),
         ];
         for (code, _) in samples {
-            let language = Language::from_language_code(code).expect("known");
+            let language = DetectableLanguage::from_language_code(code).expect("known");
             for (other, text) in samples {
                 assert_eq!(language.may_be_language_of(text), code == other, "{code} and {other}");
             }
@@ -113,7 +113,10 @@ mod tests {
 
     #[test]
     fn short_texts_and_code_are_not_judged() {
-        assert!(Language::German.may_be_language_of("OK."));
-        assert!(Language::German.may_be_language_of("```\nthe and you is to of your that this with\n```\nSo geht es."));
+        assert!(DetectableLanguage::German.may_be_language_of("OK."));
+        assert!(
+            DetectableLanguage::German
+                .may_be_language_of("```\nthe and you is to of your that this with\n```\nSo geht es.")
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The built-in conversations. To add one, write a file in `conversations/<flow>/` and add it to the list.
 
-use crate::conversation::EvalConversation;
+use crate::conversation::EvalConversationSpec;
 
 const BUILT_IN: [&str; 40] = [
     include_str!("../conversations/concierge/rent-or-buy.toml"),
@@ -50,7 +50,7 @@ const BUILT_IN: [&str; 40] = [
 /// # Panics
 /// Panics if a built-in conversation is invalid, which the tests exclude.
 #[must_use]
-pub fn built_in_conversations() -> Vec<EvalConversation> {
-    let parse = |text: &&str| EvalConversation::parse(text).expect("built-in conversations are valid");
+pub fn built_in_conversations() -> Vec<EvalConversationSpec> {
+    let parse = |text: &&str| EvalConversationSpec::parse(text).expect("built-in conversations are valid");
     BUILT_IN.iter().map(parse).collect()
 }

@@ -8,12 +8,12 @@ use segue_core::event::{CallAnswered, CallOpened, Event, RecordedEvent, ToolRunO
 use segue_core::flow::{FlowSpec, RoleAnswerVisibility};
 use segue_core::ids::{CallId, RoleName, Seq, ToolRunId, TurnId};
 
-use crate::conversation::EvalConversation;
+use crate::conversation::EvalConversationSpec;
 
 /// A conversation that was held, as the journal recorded it.
 #[derive(Debug, Clone)]
-pub struct ConversationRecord {
-    pub conversation: EvalConversation,
+pub struct EvalConversationRecord {
+    pub conversation: EvalConversationSpec,
     /// The roles whose answers the user sees.
     pub visible_roles: Vec<RoleName>,
     /// The names of all fields of the flow's handovers.
@@ -32,17 +32,17 @@ pub struct ConversationRecord {
 
 /// A turn of a conversation.
 #[derive(Debug, Clone)]
-pub(crate) struct RecordedTurn<'r> {
+pub(crate) struct EvalConversationTurn<'r> {
     /// The number of the turn, from 1.
     pub number: usize,
     pub message: &'r str,
     pub is_done: bool,
-    pub replies: Vec<RecordedReply<'r>>,
+    pub replies: Vec<EvalConversationReply<'r>>,
 }
 
 /// A reply that the user saw.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RecordedReply<'r> {
+pub(crate) struct EvalConversationReply<'r> {
     pub text: &'r str,
     /// The call that wrote it; `None` for a text of the flow itself.
     pub call: Option<CallId>,
@@ -65,10 +65,10 @@ pub(crate) struct EndedToolRun<'r> {
     pub value: Option<&'r serde_json::Value>,
 }
 
-impl ConversationRecord {
+impl EvalConversationRecord {
     /// Creates an empty record of a conversation in a flow.
     #[must_use]
-    pub fn new(conversation: EvalConversation, spec: &FlowSpec) -> Self {
+    pub fn new(conversation: EvalConversationSpec, spec: &FlowSpec) -> Self {
         let is_visible =
             |role: &&segue_core::flow::RoleSpec| matches!(role.visibility, RoleAnswerVisibility::User { .. });
         let visible_roles = spec.roles.values().filter(is_visible).map(|role| role.name.clone()).collect();
@@ -112,18 +112,18 @@ impl ConversationRecord {
     }
 
     /// Returns the turns in order.
-    pub(crate) fn turns(&self) -> Vec<RecordedTurn<'_>> {
-        let mut turns: Vec<RecordedTurn<'_>> = Vec::new();
+    pub(crate) fn turns(&self) -> Vec<EvalConversationTurn<'_>> {
+        let mut turns: Vec<EvalConversationTurn<'_>> = Vec::new();
         for recorded in &self.events {
             match &recorded.event {
                 Event::TurnStarted { .. } => {
                     let message = self.messages.get(turns.len()).map_or("", String::as_str);
                     let number = turns.len() + 1;
-                    turns.push(RecordedTurn { number, message, is_done: false, replies: Vec::new() });
+                    turns.push(EvalConversationTurn { number, message, is_done: false, replies: Vec::new() });
                 }
                 Event::ReplySent(reply) => {
                     if let Some(turn) = turns.last_mut() {
-                        turn.replies.push(RecordedReply { text: self.text(reply.text), call: reply.call });
+                        turn.replies.push(EvalConversationReply { text: self.text(reply.text), call: reply.call });
                     }
                 }
                 Event::TurnEnded { outcome, .. } => {

@@ -8,19 +8,19 @@ use segue_core::signal::SignalForm;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::record::ConversationRecord;
-use crate::score::{ConversationScore, Measure, score_conversation};
+use crate::record::EvalConversationRecord;
+use crate::score::{EvalConversationScore, EvalMeasureResult, score_conversation};
 
 /// The evaluation of one model in one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MeasuredModelInFlow {
+pub struct ModelEvaluationInFlow {
     pub flow: String,
     /// How signals were requested from the role that talks to the user; `None` if the flow has no handovers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signals: Option<SignalForm>,
-    pub conversations: Vec<EvaluatedConversation>,
+    pub conversations: Vec<EvalConversationReport>,
     /// The sums over all conversations, ordered by role.
-    pub measures: Vec<Measure>,
+    pub measures: Vec<EvalMeasureResult>,
     pub usage: Vec<RoleUsage>,
     pub turns: usize,
     pub duration_ms: u64,
@@ -28,7 +28,7 @@ pub struct MeasuredModelInFlow {
 
 /// One conversation of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EvaluatedConversation {
+pub struct EvalConversationReport {
     pub name: String,
     pub turns: usize,
     pub duration_ms: u64,
@@ -60,11 +60,11 @@ pub struct ModelSuitabilityForRole {
     pub reasons: Vec<String>,
 }
 
-impl MeasuredModelInFlow {
+impl ModelEvaluationInFlow {
     /// Evaluates the conversations of one flow.
     #[must_use]
-    pub fn from_records(flow: &str, records: &[ConversationRecord]) -> Self {
-        let scores: Vec<ConversationScore> = records.iter().map(score_conversation).collect();
+    pub fn from_records(flow: &str, records: &[EvalConversationRecord]) -> Self {
+        let scores: Vec<EvalConversationScore> = records.iter().map(score_conversation).collect();
         let conversations = records.iter().zip(&scores).map(|(record, score)| {
             let required = score.measures.iter().filter(|measure| measure.required_percent().is_some());
             let mut failures: Vec<String> = Vec::new();
@@ -75,13 +75,13 @@ impl MeasuredModelInFlow {
                 }
             }
             let (name, turns) = (record.conversation.name.clone(), record.messages.len());
-            EvaluatedConversation { name, turns, duration_ms: record.duration_ms, failures }
+            EvalConversationReport { name, turns, duration_ms: record.duration_ms, failures }
         });
         Self {
             flow: flow.to_owned(),
             signals: records.iter().filter(|record| !record.handover_fields.is_empty()).map(signal_form).next(),
             conversations: conversations.collect(),
-            measures: ConversationScore::sum_scores(&scores),
+            measures: EvalConversationScore::sum_scores(&scores),
             usage: sum_usage(records),
             turns: records.iter().map(|record| record.messages.len()).sum(),
             duration_ms: records.iter().map(|record| record.duration_ms).sum(),
@@ -95,9 +95,9 @@ impl MeasuredModelInFlow {
         roles.dedup();
         let verdict = |role: &str| {
             let mine = self.measures.iter().filter(|measure| measure.role == role);
-            let unmet: Vec<&Measure> = mine.filter(|measure| !measure.is_met()).collect();
+            let unmet: Vec<&EvalMeasureResult> = mine.filter(|measure| !measure.is_met()).collect();
             let reasons = unmet.iter().map(|measure| {
-                let Measure { name, passed, total, .. } = measure;
+                let EvalMeasureResult { name, passed, total, .. } = measure;
                 let required = measure.required_percent().unwrap_or(0);
                 format!("{name}: {passed} of {total} ({} %), wanted {required} %", measure.percent())
             });
@@ -121,7 +121,7 @@ impl MeasuredModelInFlow {
 
     /// Returns the measure with this name, summed over the roles.
     #[must_use]
-    pub fn find_measure(&self, name: &str) -> Option<Measure> {
+    pub fn find_measure(&self, name: &str) -> Option<EvalMeasureResult> {
         let mut found = self.measures.iter().filter(|measure| measure.name == name);
         let first = found.next()?.clone();
         Some(found.fold(first, |mut sum, measure| {
@@ -144,7 +144,7 @@ impl RoleUsage {
 }
 
 /// Returns how signals were requested: by the session's settings, or else by what is known of the model.
-fn signal_form(record: &ConversationRecord) -> SignalForm {
+fn signal_form(record: &EvalConversationRecord) -> SignalForm {
     let opened = record.events.iter().find_map(|recorded| match &recorded.event {
         Event::SessionOpened(opened) => Some(opened),
         _ => None,
@@ -161,7 +161,7 @@ fn signal_form(record: &ConversationRecord) -> SignalForm {
     }
 }
 
-fn sum_usage(records: &[ConversationRecord]) -> Vec<RoleUsage> {
+fn sum_usage(records: &[EvalConversationRecord]) -> Vec<RoleUsage> {
     let mut roles: BTreeMap<String, RoleUsage> = BTreeMap::new();
     for record in records {
         for call in record.answered_calls() {

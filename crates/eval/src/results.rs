@@ -5,19 +5,19 @@ use segue_core::signal::SignalForm;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::RESULTS_MAX;
-use crate::report::{MeasuredModelInFlow, ModelSuitabilityForRole, RoleUsage};
-use crate::score::{HANDOVER_WRITTEN, Measure, WITHOUT_SIGNALS};
+use crate::report::{ModelEvaluationInFlow, ModelSuitabilityForRole, RoleUsage};
+use crate::score::{EvalMeasureResult, HANDOVER_WRITTEN, WITHOUT_SIGNALS};
 
 /// The results that are kept, the newest last. There is one for each model, flow and form of signals.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct EvaluationResults {
-    entries: Vec<EvaluationResult>,
+pub struct StoredEvaluationResultList {
+    entries: Vec<StoredEvaluationResult>,
 }
 
 /// The result of one evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EvaluationResult {
+pub struct StoredEvaluationResult {
     /// The model as its provider knows it, such as `openai/gpt-6-mini`.
     pub model: String,
     pub flow: String,
@@ -28,15 +28,15 @@ pub struct EvaluationResult {
     /// The number of conversations.
     pub conversations: usize,
     pub turns: usize,
-    pub measures: Vec<Measure>,
+    pub measures: Vec<EvalMeasureResult>,
     pub verdicts: Vec<ModelSuitabilityForRole>,
     pub usage: RoleUsage,
     pub duration_ms: u64,
 }
 
-impl EvaluationResult {
+impl StoredEvaluationResult {
     #[must_use]
-    pub fn new(model: &str, evaluation: &MeasuredModelInFlow, evaluated_at: UnixMillis) -> Self {
+    pub fn new(model: &str, evaluation: &ModelEvaluationInFlow, evaluated_at: UnixMillis) -> Self {
         Self {
             model: model.to_owned(),
             flow: evaluation.flow.clone(),
@@ -59,11 +59,11 @@ impl EvaluationResult {
     }
 }
 
-impl EvaluationResults {
+impl StoredEvaluationResultList {
     /// Adds a result, in place of an earlier one of the same model, flow and form of signals. Beyond the limit, the
     /// oldest is removed.
-    pub fn add(&mut self, result: EvaluationResult) {
-        let is_same = |known: &EvaluationResult| {
+    pub fn add(&mut self, result: StoredEvaluationResult) {
+        let is_same = |known: &StoredEvaluationResult| {
             (&known.model, &known.flow, known.signals) == (&result.model, &result.flow, result.signals)
         };
         self.entries.retain(|known| !is_same(known));
@@ -73,7 +73,7 @@ impl EvaluationResults {
     }
 
     /// Returns the results of a model, the oldest first.
-    pub fn of_model<'r>(&'r self, model: &'r str) -> impl Iterator<Item = &'r EvaluationResult> {
+    pub fn of_model<'r>(&'r self, model: &'r str) -> impl Iterator<Item = &'r StoredEvaluationResult> {
         self.entries.iter().filter(move |result| result.model == model)
     }
 
@@ -82,7 +82,7 @@ impl EvaluationResults {
     #[must_use]
     pub fn signal_form(&self, model: &str) -> Option<SignalForm> {
         let inline = self.of_model(model).filter(|result| result.signals == Some(SignalForm::Inline));
-        let reliable = inline.filter_map(EvaluationResult::has_reliable_signals).last()?;
+        let reliable = inline.filter_map(StoredEvaluationResult::has_reliable_signals).last()?;
         Some(if reliable { SignalForm::Inline } else { SignalForm::Structured })
     }
 }
@@ -91,15 +91,15 @@ impl EvaluationResults {
 mod tests {
     use super::*;
 
-    fn result(model: &str, signals: SignalForm, shown: u32, written: u32) -> EvaluationResult {
-        let measure = |name: &str, passed: u32, total: u32| Measure {
+    fn result(model: &str, signals: SignalForm, shown: u32, written: u32) -> StoredEvaluationResult {
+        let measure = |name: &str, passed: u32, total: u32| EvalMeasureResult {
             role: "concierge".into(),
             name: name.into(),
             passed,
             total,
             failures: Vec::new(),
         };
-        EvaluationResult {
+        StoredEvaluationResult {
             model: model.into(),
             flow: "concierge".into(),
             signals: Some(signals),
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn inline_signals_are_used_if_they_were_reliable() {
-        let mut results = EvaluationResults::default();
+        let mut results = StoredEvaluationResultList::default();
         assert_eq!(results.signal_form("a"), None);
         results.add(result("a", SignalForm::Structured, 0, 12));
         assert_eq!(results.signal_form("a"), None, "the other form was not tried");
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn newer_result_replaces_the_older_one() {
-        let mut results = EvaluationResults::default();
+        let mut results = StoredEvaluationResultList::default();
         for written in [1, 2] {
             results.add(result("a", SignalForm::Inline, 0, written));
         }

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, ToolRunHoldReason};
 use segue_core::ids::{Seq, SessionId};
-use segue_engine::{Engine, Error, SessionOptions, SessionUpdate, Subscription, TurnReport, UserMessage};
+use segue_engine::{Engine, Error, SessionOptions, SessionSubscription, SessionUpdate, TurnReport, UserMessage};
 use segue_flows::assistant::calendar;
 use segue_flows::assistant::domain::DomainSchema;
 use serde_json::Value;
 
-use crate::conversation::EvalConversation;
+use crate::conversation::EvalConversationSpec;
 use crate::limits::{EVALUATED_TURN_MS_MAX, EVALUATED_WORK_MS_MAX, EVENTS_PAGE_MAX};
-use crate::record::ConversationRecord;
+use crate::record::EvalConversationRecord;
 use crate::simulated_user::ScriptedUser;
 use crate::workspace_fixture::SimulatedApproval;
 
@@ -22,8 +22,8 @@ pub const EVALUATION_TIME_MS: u64 = 1_768_219_200_000;
 
 /// The progress of a conversation.
 #[derive(Debug, Clone)]
-pub struct ConversationProgress<'p> {
-    pub conversation: &'p EvalConversation,
+pub struct EvalConversationProgress<'p> {
+    pub conversation: &'p EvalConversationSpec,
     /// The turn that is running, from 1.
     pub turn: usize,
     /// The phase before the turn; empty if the flow has none.
@@ -37,11 +37,11 @@ pub struct ConversationProgress<'p> {
 /// The session could not be opened or read. A turn that fails is no error; the conversation goes on with the next message.
 pub async fn hold_conversation(
     engine: &Engine,
-    conversation: &EvalConversation,
+    conversation: &EvalConversationSpec,
     session: SessionId,
     settings: &Value,
-    mut on_progress: impl FnMut(ConversationProgress<'_>),
-) -> Result<ConversationRecord, Error> {
+    mut on_progress: impl FnMut(EvalConversationProgress<'_>),
+) -> Result<EvalConversationRecord, Error> {
     let options = SessionOptions {
         session: Some(session),
         settings: merge_settings(&conversation.settings, settings),
@@ -49,7 +49,7 @@ pub async fn hold_conversation(
     };
     let session = engine.open_session(&conversation.flow, options).await?;
     let (flow, opened) = engine.load_session(&session).await?;
-    let mut record = ConversationRecord::new(conversation.clone(), flow.spec());
+    let mut record = EvalConversationRecord::new(conversation.clone(), flow.spec());
     let mut updates = engine.subscribe(&session, opened.session.last_seq).await?;
     let started = Instant::now();
     let mut user = ScriptedUser::new(conversation);
@@ -57,7 +57,7 @@ pub async fn hold_conversation(
     let (mut reply, mut phase) = (String::new(), String::new());
     while let Some(message) = user.next_message(&reply, &phase) {
         record.messages.push(message.to_owned());
-        on_progress(ConversationProgress { conversation, turn: record.messages.len(), phase: &phase });
+        on_progress(EvalConversationProgress { conversation, turn: record.messages.len(), phase: &phase });
         let limit = Duration::from_millis(turn_ms_max);
         let turn = hold_turn(engine, &session, message, &mut updates, conversation.approvals);
         match tokio::time::timeout(limit, turn).await {
@@ -86,7 +86,7 @@ async fn hold_turn(
     engine: &Engine,
     session: &SessionId,
     message: &str,
-    updates: &mut Subscription,
+    updates: &mut SessionSubscription,
     approvals: SimulatedApproval,
 ) -> Result<TurnReport, Error> {
     let report = engine.send_and_wait(session, UserMessage::from(message));
@@ -116,7 +116,7 @@ async fn decide_on_held_run(engine: &Engine, session: &SessionId, event: &Event,
     let _ = engine.apply_command(session, command).await;
 }
 
-async fn read_journal(engine: &Engine, session: &SessionId, record: &mut ConversationRecord) -> Result<(), Error> {
+async fn read_journal(engine: &Engine, session: &SessionId, record: &mut EvalConversationRecord) -> Result<(), Error> {
     let mut after = Seq(0);
     loop {
         let events = engine.read_events(session, after, EVENTS_PAGE_MAX).await?;
@@ -124,7 +124,7 @@ async fn read_journal(engine: &Engine, session: &SessionId, record: &mut Convers
         after = last.seq;
         record.events.extend(events);
     }
-    let needed = ConversationRecord::needed_texts(&record.events);
+    let needed = EvalConversationRecord::needed_texts(&record.events);
     for ids in needed.chunks(EVENTS_PAGE_MAX) {
         let texts = engine.read_texts(session, ids).await?;
         record.texts.extend(ids.iter().copied().zip(texts));

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{FAILURE_NOTES_MAX, NOTE_CHARS_MAX};
-use crate::record::ConversationRecord;
+use crate::record::EvalConversationRecord;
 
 /// A measure that every flow has.
 pub const TURNS_COMPLETED: &str = "turns completed";
@@ -68,7 +68,7 @@ const EXPECTATION_PERCENT: u32 = 80;
 const INFORMATIONAL: [&str; 3] = [VALID_AT_ONCE, REFERENCES_AT_ONCE, STORIES_MERGED];
 
 /// Computes the measures of one flow.
-type FlowScorer = fn(&ConversationRecord, &mut ConversationScore);
+type FlowScorer = fn(&EvalConversationRecord, &mut EvalConversationScore);
 
 /// The flows with measures of their own.
 const FLOW_SCORERS: [(&str, FlowScorer); 4] = [
@@ -90,13 +90,13 @@ pub(crate) fn responsible_role(flow: &str) -> Option<&'static str> {
 
 /// The measures of one conversation, by role and name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct ConversationScore {
-    pub measures: Vec<Measure>,
+pub struct EvalConversationScore {
+    pub measures: Vec<EvalMeasureResult>,
 }
 
 /// How often something went right.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measure {
+pub struct EvalMeasureResult {
     pub role: String,
     pub name: String,
     pub passed: u32,
@@ -106,7 +106,7 @@ pub struct Measure {
     pub failures: Vec<String>,
 }
 
-impl Measure {
+impl EvalMeasureResult {
     /// Returns the share that went right, in percent, rounded down.
     #[must_use]
     pub fn percent(&self) -> u32 {
@@ -130,7 +130,7 @@ impl Measure {
     }
 }
 
-impl ConversationScore {
+impl EvalConversationScore {
     /// Counts one case of a measure. `failure` says what went wrong; it is `None` if nothing did.
     pub(crate) fn count_case(&mut self, role: &str, name: &str, failure: Option<String>) {
         let measure = self.measure_mut(role, name);
@@ -142,22 +142,22 @@ impl ConversationScore {
         }
     }
 
-    fn measure_mut(&mut self, role: &str, name: &str) -> &mut Measure {
+    fn measure_mut(&mut self, role: &str, name: &str) -> &mut EvalMeasureResult {
         let known = self.measures.iter().position(|measure| measure.role == role && measure.name == name);
         let index = known.unwrap_or_else(|| {
             let (role, name) = (role.to_owned(), name.to_owned());
-            self.measures.push(Measure { role, name, passed: 0, total: 0, failures: Vec::new() });
+            self.measures.push(EvalMeasureResult { role, name, passed: 0, total: 0, failures: Vec::new() });
             self.measures.len() - 1
         });
         &mut self.measures[index]
     }
 
     /// Returns the sums of several scores, ordered by role.
-    pub(crate) fn sum_scores<'s>(scores: impl IntoIterator<Item = &'s Self>) -> Vec<Measure> {
-        let mut sums: BTreeMap<(&str, usize, &str), Measure> = BTreeMap::new();
+    pub(crate) fn sum_scores<'s>(scores: impl IntoIterator<Item = &'s Self>) -> Vec<EvalMeasureResult> {
+        let mut sums: BTreeMap<(&str, usize, &str), EvalMeasureResult> = BTreeMap::new();
         for measure in scores.into_iter().flat_map(|score| &score.measures) {
             let rank = REQUIRED_PERCENT.iter().position(|(name, _)| *name == measure.name).unwrap_or(usize::MAX);
-            let sum = sums.entry((&measure.role, rank, &measure.name)).or_insert_with(|| Measure {
+            let sum = sums.entry((&measure.role, rank, &measure.name)).or_insert_with(|| EvalMeasureResult {
                 passed: 0,
                 total: 0,
                 failures: Vec::new(),
@@ -174,8 +174,8 @@ impl ConversationScore {
 
 /// Scores a conversation.
 #[must_use]
-pub fn score_conversation(record: &ConversationRecord) -> ConversationScore {
-    let mut score = ConversationScore::default();
+pub fn score_conversation(record: &EvalConversationRecord) -> EvalConversationScore {
+    let mut score = EvalConversationScore::default();
     replies::score_replies(record, &mut score);
     let flow = if record.is_defined_in_a_file() { PROJECT_FLOW } else { record.conversation.flow.as_str() };
     if let Some((_, scorer)) = FLOW_SCORERS.iter().find(|(name, _)| *name == flow) {
@@ -186,7 +186,7 @@ pub fn score_conversation(record: &ConversationRecord) -> ConversationScore {
 }
 
 /// Returns a note about a failure: where it happened, and a short quotation.
-pub(crate) fn failure_note(record: &ConversationRecord, turn: usize, what: &str, quoted: &str) -> String {
+pub(crate) fn failure_note(record: &EvalConversationRecord, turn: usize, what: &str, quoted: &str) -> String {
     let quoted: Vec<&str> = quoted.split_whitespace().collect();
     let quoted = quoted.join(" ");
     let start: String = quoted.chars().take(NOTE_CHARS_MAX).collect();

@@ -1,18 +1,18 @@
 //! The user of an evaluation, who answers by the rules of the conversation.
 
-use crate::conversation::{EvalConversation, ScriptedUserRule};
+use crate::conversation::{EvalConversationSpec, ScriptedUserRule};
 
 /// A user in the middle of a conversation.
 #[derive(Debug)]
 pub(crate) struct ScriptedUser<'c> {
-    conversation: &'c EvalConversation,
+    conversation: &'c EvalConversationSpec,
     used_rules: Vec<bool>,
     next_line: usize,
     sent: usize,
 }
 
 impl<'c> ScriptedUser<'c> {
-    pub(crate) fn new(conversation: &'c EvalConversation) -> Self {
+    pub(crate) fn new(conversation: &'c EvalConversationSpec) -> Self {
         Self { conversation, used_rules: vec![false; conversation.user.rules.len()], next_line: 0, sent: 0 }
     }
 
@@ -54,7 +54,7 @@ mod tests {
                     [user]\nopening = \"Hello\"\nlines = [\"one\", \"two\"]\n\
                     [[user.rules]]\nreply_has = [\"BUDGET\"]\nsay = \"40,000\"\n\
                     [[user.rules]]\nphase = \"explorer\"\nfrom_turn = 4\nsay = \"a plan, please\"\n";
-        let conversation = EvalConversation::parse(text).expect("valid");
+        let conversation = EvalConversationSpec::parse(text).expect("valid");
         let mut user = ScriptedUser::new(&conversation);
         assert_eq!(user.next_message("", ""), Some("Hello"));
         assert_eq!(user.next_message("What is your budget?", "explorer"), Some("40,000"));

@@ -10,7 +10,7 @@ use crate::limits::{FIXTURE_COMMANDS_MAX, FIXTURE_FILES_MAX};
 /// A folder that exists for one conversation only. The caller of the evaluation creates it and connects the tools.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WorkspaceFixture {
+pub struct EvalWorkspaceFixture {
     /// The content of each file, by its path in the folder.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
@@ -35,7 +35,7 @@ pub enum SimulatedApproval {
     Deny,
 }
 
-impl WorkspaceFixture {
+impl EvalWorkspaceFixture {
     /// Returns why the fixture cannot be used, or `None` if it can.
     pub(crate) fn find_problem(&self) -> Option<String> {
         if self.files.len() > FIXTURE_FILES_MAX {
@@ -72,7 +72,7 @@ fn is_relative_path(path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn fixture(text: &str) -> WorkspaceFixture {
+    fn fixture(text: &str) -> EvalWorkspaceFixture {
         toml::from_str(text).expect("a fixture")
     }
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::LoggedFileChange;
+use crate::SqliteFileChange;
 
 /// The unit that a disk writes as a whole.
 const SECTOR_BYTES: usize = 512;
 
 /// What a power cut does to writes that were not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LostWrites {
+pub enum PowerCutWriteLoss {
     /// All of them are lost.
     All,
     /// None is lost.
@@ -21,44 +21,44 @@ pub enum LostWrites {
 
 /// The content of files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DiskImage {
+pub struct PowerCutDiskImage {
     files: BTreeMap<String, Vec<u8>>,
 }
 
-impl DiskImage {
+impl PowerCutDiskImage {
     /// Returns the files after a power cut that followed `changes`.
     #[must_use]
-    pub fn after_power_cut(changes: &[LoggedFileChange], lost: LostWrites) -> Self {
+    pub fn after_power_cut(changes: &[SqliteFileChange], lost: PowerCutWriteLoss) -> Self {
         let mut image = Self::default();
-        let mut unsynced: BTreeMap<&str, Vec<&LoggedFileChange>> = BTreeMap::new();
+        let mut unsynced: BTreeMap<&str, Vec<&SqliteFileChange>> = BTreeMap::new();
         for change in changes {
             match change {
-                LoggedFileChange::Write { path, .. } | LoggedFileChange::Truncate { path, .. } => {
+                SqliteFileChange::Write { path, .. } | SqliteFileChange::Truncate { path, .. } => {
                     unsynced.entry(path).or_default().push(change);
                 }
-                LoggedFileChange::Sync { path } => {
+                SqliteFileChange::Sync { path } => {
                     for change in unsynced.remove(path.as_str()).unwrap_or_default() {
                         image.apply(change, usize::MAX);
                     }
                 }
                 // The folder is synced by SQLite when it matters.
-                LoggedFileChange::Delete { path } => {
+                SqliteFileChange::Delete { path } => {
                     unsynced.remove(path.as_str());
                     image.files.remove(path);
                 }
-                LoggedFileChange::Mark(_) => {}
+                SqliteFileChange::Mark(_) => {}
             }
         }
         let mut random = match lost {
-            LostWrites::Random(seed) => seed.wrapping_mul(2).wrapping_add(1),
-            LostWrites::All | LostWrites::None => 0,
+            PowerCutWriteLoss::Random(seed) => seed.wrapping_mul(2).wrapping_add(1),
+            PowerCutWriteLoss::All | PowerCutWriteLoss::None => 0,
         };
         for (path, mut changes) in unsynced {
             image.files.entry(path.to_owned()).or_default();
             match lost {
-                LostWrites::All => {}
-                LostWrites::None => changes.iter().for_each(|change| image.apply(change, usize::MAX)),
-                LostWrites::Random(_) => {
+                PowerCutWriteLoss::All => {}
+                PowerCutWriteLoss::None => changes.iter().for_each(|change| image.apply(change, usize::MAX)),
+                PowerCutWriteLoss::Random(_) => {
                     for index in (1..changes.len()).rev() {
                         changes.swap(index, next_random(&mut random) % (index + 1));
                     }
@@ -88,9 +88,9 @@ impl DiskImage {
     }
 
     /// Applies a change, or the first bytes of a write.
-    fn apply(&mut self, change: &LoggedFileChange, bytes_max: usize) {
+    fn apply(&mut self, change: &SqliteFileChange, bytes_max: usize) {
         match change {
-            LoggedFileChange::Write { path, offset, bytes } => {
+            SqliteFileChange::Write { path, offset, bytes } => {
                 let file = self.files.entry(path.clone()).or_default();
                 let (start, bytes) =
                     (usize::try_from(*offset).unwrap_or(usize::MAX), &bytes[..bytes.len().min(bytes_max)]);
@@ -100,10 +100,10 @@ impl DiskImage {
                 }
                 file[start..end].copy_from_slice(bytes);
             }
-            LoggedFileChange::Truncate { path, size } => {
+            SqliteFileChange::Truncate { path, size } => {
                 self.files.entry(path.clone()).or_default().resize(usize::try_from(*size).unwrap_or(usize::MAX), 0);
             }
-            LoggedFileChange::Sync { .. } | LoggedFileChange::Delete { .. } | LoggedFileChange::Mark(_) => {}
+            SqliteFileChange::Sync { .. } | SqliteFileChange::Delete { .. } | SqliteFileChange::Mark(_) => {}
         }
     }
 }
@@ -120,17 +120,17 @@ fn next_random(state: &mut u64) -> usize {
 mod tests {
     use super::*;
 
-    fn write(offset: u64, bytes: &[u8]) -> LoggedFileChange {
-        LoggedFileChange::Write { path: "/x/db".into(), offset, bytes: bytes.to_vec() }
+    fn write(offset: u64, bytes: &[u8]) -> SqliteFileChange {
+        SqliteFileChange::Write { path: "/x/db".into(), offset, bytes: bytes.to_vec() }
     }
 
     #[test]
     fn synced_writes_survive_and_others_may_be_lost() {
-        let changes = [write(0, b"aaaa"), LoggedFileChange::Sync { path: "/x/db".into() }, write(2, b"bbbb")];
-        let file = |lost| DiskImage::after_power_cut(&changes, lost).files["/x/db"].clone();
-        assert_eq!(file(LostWrites::All), b"aaaa");
-        assert_eq!(file(LostWrites::None), b"aabbbb");
-        let outcomes: Vec<Vec<u8>> = (0..40).map(|seed| file(LostWrites::Random(seed))).collect();
+        let changes = [write(0, b"aaaa"), SqliteFileChange::Sync { path: "/x/db".into() }, write(2, b"bbbb")];
+        let file = |lost| PowerCutDiskImage::after_power_cut(&changes, lost).files["/x/db"].clone();
+        assert_eq!(file(PowerCutWriteLoss::All), b"aaaa");
+        assert_eq!(file(PowerCutWriteLoss::None), b"aabbbb");
+        let outcomes: Vec<Vec<u8>> = (0..40).map(|seed| file(PowerCutWriteLoss::Random(seed))).collect();
         assert!(outcomes.iter().all(|outcome| outcome.starts_with(b"aa")));
         assert!(outcomes.contains(&b"aaaa".to_vec()) && outcomes.contains(&b"aabbbb".to_vec()));
     }
@@ -138,8 +138,9 @@ mod tests {
     #[test]
     fn torn_write_ends_at_a_sector() {
         let changes = [write(0, &[7; 4096])];
-        let lengths =
-            (0..200).map(|seed| DiskImage::after_power_cut(&changes, LostWrites::Random(seed)).files["/x/db"].len());
+        let lengths = (0..200).map(|seed| {
+            PowerCutDiskImage::after_power_cut(&changes, PowerCutWriteLoss::Random(seed)).files["/x/db"].len()
+        });
         let lengths: std::collections::BTreeSet<usize> = lengths.collect();
         assert!(lengths.iter().all(|length| length % SECTOR_BYTES == 0) && lengths.len() > 4, "{lengths:?}");
     }

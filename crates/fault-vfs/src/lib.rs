@@ -11,12 +11,12 @@ mod vfs;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use disk_image::{DiskImage, LostWrites};
+pub use disk_image::{PowerCutDiskImage, PowerCutWriteLoss};
 pub use vfs::install;
 
 /// A change that SQLite made to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LoggedFileChange {
+pub enum SqliteFileChange {
     Write {
         path: String,
         offset: u64,
@@ -39,7 +39,7 @@ pub enum LoggedFileChange {
 
 /// Which operations fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct InjectedFaults {
+pub struct InjectedSqliteFileFaults {
     /// Syncs of the write-ahead log fail, as on a broken disk.
     pub wal_sync_fails: bool,
     /// Syncs of the database fail, as on a broken disk.
@@ -49,42 +49,42 @@ pub struct InjectedFaults {
 }
 
 #[derive(Debug, Default)]
-struct FileChangeRecorder {
-    changes: Vec<LoggedFileChange>,
-    faults: InjectedFaults,
+struct SqliteFileChangeRecorder {
+    changes: Vec<SqliteFileChange>,
+    faults: InjectedSqliteFileFaults,
     faults_hit: usize,
 }
 
-static RECORDER: Mutex<Option<FileChangeRecorder>> = Mutex::new(None);
+static RECORDER: Mutex<Option<SqliteFileChangeRecorder>> = Mutex::new(None);
 
-fn recorder() -> MutexGuard<'static, Option<FileChangeRecorder>> {
+fn recorder() -> MutexGuard<'static, Option<SqliteFileChangeRecorder>> {
     RECORDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts a new recording, without faults.
 pub fn start_recording() {
-    *recorder() = Some(FileChangeRecorder::default());
+    *recorder() = Some(SqliteFileChangeRecorder::default());
 }
 
 /// Ends the recording, and returns it.
 #[must_use]
-pub fn stop_recording() -> Vec<LoggedFileChange> {
+pub fn stop_recording() -> Vec<SqliteFileChange> {
     recorder().take().map(|recorder| recorder.changes).unwrap_or_default()
 }
 
 /// Returns the recording so far; it continues.
 #[must_use]
-pub fn recorded_changes() -> Vec<LoggedFileChange> {
+pub fn recorded_changes() -> Vec<SqliteFileChange> {
     recorder().as_ref().map(|recorder| recorder.changes.clone()).unwrap_or_default()
 }
 
 /// Adds a mark to the recording.
 pub fn mark(number: u64) {
-    record(LoggedFileChange::Mark(number));
+    record(SqliteFileChange::Mark(number));
 }
 
 /// Sets which operations fail from now on.
-pub fn inject_faults(faults: InjectedFaults) {
+pub fn inject_faults(faults: InjectedSqliteFileFaults) {
     if let Some(recorder) = recorder().as_mut() {
         recorder.faults = faults;
     }
@@ -96,14 +96,14 @@ pub fn faults_hit() -> usize {
     recorder().as_ref().map_or(0, |recorder| recorder.faults_hit)
 }
 
-fn record(change: LoggedFileChange) {
+fn record(change: SqliteFileChange) {
     if let Some(recorder) = recorder().as_mut() {
         recorder.changes.push(change);
     }
 }
 
 /// Returns whether an operation fails, and counts it.
-fn has_fault(is_hit: impl FnOnce(&InjectedFaults) -> bool) -> bool {
+fn has_fault(is_hit: impl FnOnce(&InjectedSqliteFileFaults) -> bool) -> bool {
     let mut recorder = recorder();
     let Some(recorder) = recorder.as_mut() else { return false };
     let hit = is_hit(&recorder.faults);

@@ -5,11 +5,11 @@ use std::sync::Once;
 
 use rusqlite::ffi;
 
-use crate::{LoggedFileChange, has_fault, record};
+use crate::{SqliteFileChange, has_fault, record};
 
 /// An open file: SQLite's part first, then ours, then the file of SQLite's own file system.
 #[repr(C)]
-struct FaultFile {
+struct FaultInjectingSqliteFile {
     base: ffi::sqlite3_file,
     path: *mut String,
     real: *mut ffi::sqlite3_file,
@@ -56,7 +56,7 @@ pub fn install() {
             let mut vfs = Box::new(*real);
             vfs.pNext = std::ptr::null_mut();
             vfs.zName = c"segue-fault".as_ptr();
-            let own_bytes = c_int::try_from(size_of::<FaultFile>()).expect("a small structure");
+            let own_bytes = c_int::try_from(size_of::<FaultInjectingSqliteFile>()).expect("a small structure");
             vfs.szOsFile = own_bytes + (*real).szOsFile;
             vfs.xOpen = Some(open);
             vfs.xDelete = Some(delete);
@@ -71,7 +71,7 @@ pub fn install() {
 /// `file` was opened by [`open`].
 unsafe fn real_file(file: *mut ffi::sqlite3_file) -> *mut ffi::sqlite3_file {
     // SAFETY: as the caller promises.
-    unsafe { (*file.cast::<FaultFile>()).real }
+    unsafe { (*file.cast::<FaultInjectingSqliteFile>()).real }
 }
 
 /// Returns the functions of SQLite's own file system.
@@ -89,7 +89,7 @@ unsafe fn real_methods(file: *mut ffi::sqlite3_file) -> &'static ffi::sqlite3_io
 /// `file` was opened by [`open`].
 unsafe fn file_path(file: *mut ffi::sqlite3_file) -> String {
     // SAFETY: as the caller promises; the path is freed only when the file is closed.
-    unsafe { (*(*file.cast::<FaultFile>()).path).clone() }
+    unsafe { (*(*file.cast::<FaultInjectingSqliteFile>()).path).clone() }
 }
 
 fn is_wal(path: &str) -> bool {
@@ -105,8 +105,8 @@ unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: SQLite passes memory of the registered size, a name that is null or ends with zero, and valid pointers.
     unsafe {
-        let fault_file = file.cast::<FaultFile>();
-        let real = file.cast::<u8>().add(size_of::<FaultFile>()).cast::<ffi::sqlite3_file>();
+        let fault_file = file.cast::<FaultInjectingSqliteFile>();
+        let real = file.cast::<u8>().add(size_of::<FaultInjectingSqliteFile>()).cast::<ffi::sqlite3_file>();
         (*fault_file).base.pMethods = std::ptr::null();
         let code = (*REAL_VFS).xOpen.expect("it can open files")(REAL_VFS, name, real, flags, out_flags);
         if code == ffi::SQLITE_OK {
@@ -122,7 +122,7 @@ unsafe extern "C" fn open(
 unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, sync_folder: c_int) -> c_int {
     // SAFETY: SQLite passes a name that ends with zero.
     unsafe {
-        record(LoggedFileChange::Delete { path: CStr::from_ptr(name).to_string_lossy().into_owned() });
+        record(SqliteFileChange::Delete { path: CStr::from_ptr(name).to_string_lossy().into_owned() });
         (*REAL_VFS).xDelete.expect("it can delete files")(REAL_VFS, name, sync_folder)
     }
 }
@@ -131,7 +131,7 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     // SAFETY: the file was opened by `open`, and SQLite does not use it again.
     unsafe {
         let code = real_methods(file).xClose.expect("it can close files")(real_file(file));
-        drop(Box::from_raw((*file.cast::<FaultFile>()).path));
+        drop(Box::from_raw((*file.cast::<FaultInjectingSqliteFile>()).path));
         code
     }
 }
@@ -151,7 +151,7 @@ unsafe extern "C" fn write(
         let code = real_methods(file).xWrite.expect("it can write")(real_file(file), bytes, length, offset);
         if code == ffi::SQLITE_OK {
             let bytes = std::slice::from_raw_parts(bytes.cast::<u8>(), usize::try_from(length).unwrap_or_default());
-            record(LoggedFileChange::Write { path, offset: offset.cast_unsigned(), bytes: bytes.to_vec() });
+            record(SqliteFileChange::Write { path, offset: offset.cast_unsigned(), bytes: bytes.to_vec() });
         }
         code
     }
@@ -162,7 +162,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_i
     unsafe {
         let code = real_methods(file).xTruncate.expect("it can truncate")(real_file(file), size);
         if code == ffi::SQLITE_OK {
-            record(LoggedFileChange::Truncate { path: file_path(file), size: size.cast_unsigned() });
+            record(SqliteFileChange::Truncate { path: file_path(file), size: size.cast_unsigned() });
         }
         code
     }
@@ -178,7 +178,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         }
         let code = real_methods(file).xSync.expect("it can sync")(real_file(file), flags);
         if code == ffi::SQLITE_OK {
-            record(LoggedFileChange::Sync { path });
+            record(SqliteFileChange::Sync { path });
         }
         code
     }

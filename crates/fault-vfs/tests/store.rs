@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_core::ids::{Seq, SessionId};
-use segue_fault_vfs::{DiskImage, InjectedFaults, LoggedFileChange, LostWrites};
+use segue_fault_vfs::{InjectedSqliteFileFaults, PowerCutDiskImage, PowerCutWriteLoss, SqliteFileChange};
 use segue_store::conformance::{
     TestJournalWriter, read_all_records, sample_commit, sample_records, sample_summary, visible_body,
 };
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Store, TakeoverPolicy};
+use segue_store::{LeaseTakeoverPolicy, Store};
 
 const SESSIONS: u64 = 3;
 const ROUNDS: u64 = 14;
@@ -52,10 +52,10 @@ async fn fill_store(store: &Arc<dyn Store>) {
 }
 
 /// Returns how many records of each session were acknowledged before a cut.
-fn acknowledged_before(changes: &[LoggedFileChange]) -> Vec<u64> {
+fn acknowledged_before(changes: &[SqliteFileChange]) -> Vec<u64> {
     let mut heads = vec![0; SESSIONS as usize];
     for change in changes {
-        if let LoggedFileChange::Mark(mark) = change {
+        if let SqliteFileChange::Mark(mark) = change {
             heads[(mark >> 32) as usize] = mark & u64::from(u32::MAX);
         }
     }
@@ -63,7 +63,7 @@ fn acknowledged_before(changes: &[LoggedFileChange]) -> Vec<u64> {
 }
 
 /// Opens what a power cut left, and checks that it contains what was acknowledged, and nothing else.
-async fn check_recovery(image: &DiskImage, acknowledged: &[u64], shown: &str) {
+async fn check_recovery(image: &PowerCutDiskImage, acknowledged: &[u64], shown: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     image.write_to(folder.path()).expect("written");
     let store = open_store(folder.path());
@@ -88,17 +88,17 @@ async fn survives_power_cuts() {
     fill_store(&store).await;
     drop(store);
     let changes = segue_fault_vfs::stop_recording();
-    assert!(changes.iter().any(|change| matches!(change, LoggedFileChange::Sync { path } if path.ends_with("-wal"))));
+    assert!(changes.iter().any(|change| matches!(change, SqliteFileChange::Sync { path } if path.ends_with("-wal"))));
     assert!(
-        changes.iter().any(|change| matches!(change, LoggedFileChange::Write { path, .. } if path.ends_with(".db")))
+        changes.iter().any(|change| matches!(change, SqliteFileChange::Write { path, .. } if path.ends_with(".db")))
     );
     // Before the schema is complete, there is no store yet.
-    let first = changes.iter().position(|change| matches!(change, LoggedFileChange::Mark(_))).expect("acknowledged");
+    let first = changes.iter().position(|change| matches!(change, SqliteFileChange::Mark(_))).expect("acknowledged");
     let step = (changes.len() - first).div_ceil(CUTS_TRIED_MAX / 3).max(1);
     for (number, cut) in (first..=changes.len()).step_by(step).enumerate() {
         let (before, seed) = (&changes[..cut], number as u64 + 1);
-        for lost in [LostWrites::All, LostWrites::None, LostWrites::Random(seed)] {
-            let image = DiskImage::after_power_cut(before, lost);
+        for lost in [PowerCutWriteLoss::All, PowerCutWriteLoss::None, PowerCutWriteLoss::Random(seed)] {
+            let image = PowerCutDiskImage::after_power_cut(before, lost);
             check_recovery(&image, &acknowledged_before(before), &format!("cut {cut}, {lost:?}")).await;
         }
     }
@@ -113,17 +113,17 @@ async fn lost_syncs_are_noticed() {
     drop(store);
     let changes = segue_fault_vfs::stop_recording();
     let last_mark =
-        changes.iter().rposition(|change| matches!(change, LoggedFileChange::Mark(_))).expect("acknowledged");
-    let first = changes.iter().position(|change| matches!(change, LoggedFileChange::Mark(_))).expect("acknowledged");
-    let lying: Vec<LoggedFileChange> = changes[..=last_mark]
+        changes.iter().rposition(|change| matches!(change, SqliteFileChange::Mark(_))).expect("acknowledged");
+    let first = changes.iter().position(|change| matches!(change, SqliteFileChange::Mark(_))).expect("acknowledged");
+    let lying: Vec<SqliteFileChange> = changes[..=last_mark]
         .iter()
         .enumerate()
         .filter(|(index, change)| {
-            *index < first || !matches!(change, LoggedFileChange::Sync { path } if path.ends_with("-wal"))
+            *index < first || !matches!(change, SqliteFileChange::Sync { path } if path.ends_with("-wal"))
         })
         .map(|(_, change)| change.clone())
         .collect();
-    let image = DiskImage::after_power_cut(&lying, LostWrites::All);
+    let image = PowerCutDiskImage::after_power_cut(&lying, PowerCutWriteLoss::All);
     let acknowledged = acknowledged_before(&lying);
     let checked = tokio::spawn(async move { check_recovery(&image, &acknowledged, "a disk that lies").await });
     assert!(checked.await.is_err(), "a disk that lies about syncs loses commits");
@@ -135,25 +135,28 @@ async fn failed_sync_is_reported_and_loses_nothing() {
     let store = open_store(folder.path());
     let mut writer = TestJournalWriter::create_session(&store, "s0").await;
     writer.append_records_with(2, Vec::new(), None).await;
-    segue_fault_vfs::inject_faults(InjectedFaults { wal_sync_fails: true, ..InjectedFaults::default() });
+    segue_fault_vfs::inject_faults(InjectedSqliteFileFaults {
+        wal_sync_fails: true,
+        ..InjectedSqliteFileFaults::default()
+    });
     let refused = store.append_commit(sample_commit(&writer.session, writer.lease, 2)).await;
     assert!(refused.is_err() && segue_fault_vfs::faults_hit() > 0, "{refused:?}");
-    segue_fault_vfs::inject_faults(InjectedFaults::default());
+    segue_fault_vfs::inject_faults(InjectedSqliteFileFaults::default());
     // Whether it was written is unknown, as the engine knows; the lease tells.
-    let lease = store.acquire_lease(&writer.session, TakeoverPolicy::IfHolderDead).await.expect("its own");
+    let lease = store.acquire_lease(&writer.session, LeaseTakeoverPolicy::IfHolderDead).await.expect("its own");
     assert!([Seq(2), Seq(4)].contains(&lease.head), "{:?}", lease.head);
     writer.lease = lease;
     writer.append_records_with(2, Vec::new(), None).await;
     let head = writer.lease.head.0;
     drop((writer, store));
-    let image = DiskImage::after_power_cut(&segue_fault_vfs::stop_recording(), LostWrites::All);
+    let image = PowerCutDiskImage::after_power_cut(&segue_fault_vfs::stop_recording(), PowerCutWriteLoss::All);
     check_recovery(&image, &[head], "after a failed sync").await;
 }
 
 async fn full_disk_at_a_checkpoint_loses_nothing() {
     for faults in [
-        InjectedFaults { database_is_full: true, ..InjectedFaults::default() },
-        InjectedFaults { database_sync_fails: true, ..InjectedFaults::default() },
+        InjectedSqliteFileFaults { database_is_full: true, ..InjectedSqliteFileFaults::default() },
+        InjectedSqliteFileFaults { database_sync_fails: true, ..InjectedSqliteFileFaults::default() },
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         segue_fault_vfs::start_recording();
@@ -170,11 +173,12 @@ async fn full_disk_at_a_checkpoint_loses_nothing() {
         assert!(segue_fault_vfs::faults_hit() > 0, "the checkpoint wrote to the database: {deleted:?}");
         writer.append_records_with(2, Vec::new(), None).await;
         assert_eq!(read_all_records(&store, &writer.session).await, sample_records(&writer.session, 14));
-        let crashed = DiskImage::after_power_cut(&segue_fault_vfs::recorded_changes(), LostWrites::Random(5));
-        segue_fault_vfs::inject_faults(InjectedFaults::default());
+        let crashed =
+            PowerCutDiskImage::after_power_cut(&segue_fault_vfs::recorded_changes(), PowerCutWriteLoss::Random(5));
+        segue_fault_vfs::inject_faults(InjectedSqliteFileFaults::default());
         writer.append_records_with(2, Vec::new(), None).await;
         drop((writer, doomed, store));
-        let closed = DiskImage::after_power_cut(&segue_fault_vfs::stop_recording(), LostWrites::All);
+        let closed = PowerCutDiskImage::after_power_cut(&segue_fault_vfs::stop_recording(), PowerCutWriteLoss::All);
         // Only now, because the stores that are opened for the checks would be recorded, too.
         check_recovery(&crashed, &[14], &format!("a power cut after {faults:?}")).await;
         check_recovery(&closed, &[16], "later").await;

@@ -1,7 +1,7 @@
 //! Creates artifacts.
 
-use segue_core::flow::{Artifact, TypedArtifactContent};
+use segue_core::flow::{FlowArtifact, TypedArtifactContent};
 
-pub(crate) fn new_artifact(name: &str, title: &str, content: TypedArtifactContent) -> Artifact {
-    Artifact { name: name.to_owned(), title: title.to_owned(), content }
+pub(crate) fn new_artifact(name: &str, title: &str, content: TypedArtifactContent) -> FlowArtifact {
+    FlowArtifact { name: name.to_owned(), title: title.to_owned(), content }
 }

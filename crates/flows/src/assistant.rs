@@ -35,8 +35,9 @@ mod undo;
 
 use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision};
-use segue_core::flow::Artifact;
-use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext};
+use segue_core::flow::{
+    FactDisplay, Flow, FlowArtifact, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
+};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
@@ -45,7 +46,7 @@ use crate::prompt_overrides;
 use assistant_context::AssistantSessionContext;
 use domain::DomainSchema;
 use facts::AssistantFact;
-use settings::{ConfiguredDomains, Settings};
+use settings::{AssistantSettings, ConfiguredDomains};
 use state::AssistantState;
 
 /// The `assistant` flow with the domains that its sessions may use.
@@ -68,8 +69,8 @@ impl AssistantFlow {
         Self { spec: spec::assistant_flow_spec(&domains), domains }
     }
 
-    fn parse_session_settings(&self, view: &FlowContext<'_, AssistantState>) -> (Settings, Vec<String>) {
-        Settings::parse(&view.session.settings, &self.domains)
+    fn parse_session_settings(&self, view: &FlowContext<'_, AssistantState>) -> (AssistantSettings, Vec<String>) {
+        AssistantSettings::parse(&view.session.settings, &self.domains)
     }
 
     fn react_to_event(&self, view: &FlowContext<'_, AssistantState>, event: &RecordedEvent) -> Vec<FlowStep> {
@@ -141,7 +142,7 @@ impl Flow for AssistantFlow {
     }
 
     fn validate_settings(&self, settings: &Value) -> Vec<String> {
-        let mut problems = Settings::parse(settings, &self.domains).1;
+        let mut problems = AssistantSettings::parse(settings, &self.domains).1;
         problems.extend(prompt_overrides::find_prompt_override_problems(self.spec.name.as_str(), settings));
         problems
     }
@@ -187,7 +188,7 @@ impl Flow for AssistantFlow {
         fact_display::describe_assistant_fact(state, kind, value)
     }
 
-    fn artifacts(&self, view: &FlowContext<'_, AssistantState>) -> Vec<Artifact> {
+    fn artifacts(&self, view: &FlowContext<'_, AssistantState>) -> Vec<FlowArtifact> {
         let (settings, _) = self.parse_session_settings(view);
         let Some(domain) = settings.domain.clone() else { return Vec::new() };
         artifacts::build_artifacts(&AssistantSessionContext { view, settings: &settings, domain: &domain })

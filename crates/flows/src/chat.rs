@@ -2,11 +2,11 @@
 //!
 //! The fragments for compacting a thread are shared with the other flows.
 
-use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{FragmentContentKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    CompactedMessages, CompactionPolicy, Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
-    NewOrStoredReplyText, RoleSpec, SettingSpec, SettingType, SummarizerRole,
+    CompactionPolicy, Flow, FlowContext, FlowSettingSpec, FlowSettingType, FlowSpec, FlowStep, FragmentRenderContext,
+    MessagesToCompact, NewOrStoredReplyText, RoleSpec, SummarizerRole,
 };
 use segue_core::ids::FragmentName;
 use segue_core::prompt::ChatRole;
@@ -36,8 +36,8 @@ impl ChatFlow {
     #[must_use]
     pub fn new() -> Self {
         let mut assistant = RoleSpec::new(ASSISTANT_ROLE, Scope::per_session())
-            .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
-            .with_ask("reply", [FragmentSpec::changing("message", ContextKind::UserWords)])
+            .with_opening_fragment(FragmentSpec::stable("instruction", FragmentContentKind::Instruction))
+            .with_ask("reply", [FragmentSpec::changing("message", FragmentContentKind::UserWords)])
             .visible_to_user(BlockSet::default());
         assistant.accepts_turn_options = true;
         assistant.limits.tool_rounds_max = CHAT_TOOL_ROUNDS_MAX;
@@ -47,12 +47,12 @@ impl ChatFlow {
             ..CompactionPolicy::default()
         };
         let mut summariser = RoleSpec::new(SUMMARISER_ROLE, Scope::Fresh)
-            .with_opening_fragment(FragmentSpec::stable("summarise", ContextKind::Instruction))
-            .with_ask("summarise", [FragmentSpec::changing("folded", ContextKind::Conversation)]);
+            .with_opening_fragment(FragmentSpec::stable("summarise", FragmentContentKind::Instruction))
+            .with_ask("summarise", [FragmentSpec::changing("folded", FragmentContentKind::Conversation)]);
         summariser.reply_tokens_max = CHAT_SUMMARY_TOKENS_MAX;
-        let instruction = SettingSpec::new(
+        let instruction = FlowSettingSpec::new(
             INSTRUCTION_SETTING,
-            SettingType::LongText(INSTRUCTION_CHARS_MAX),
+            FlowSettingType::LongText(INSTRUCTION_CHARS_MAX),
             "the system prompt; by default a short instruction to answer directly",
         );
         let spec = FlowSpec::new("chat", "one model, one conversation").with_role(assistant).with_role(summariser);
@@ -187,7 +187,7 @@ pub(crate) fn render_compaction_fragment(request: &FragmentRenderContext<'_>, na
     }
 }
 
-fn messages_to_summarise(compacted: &CompactedMessages) -> impl Serialize {
+fn messages_to_summarise(compacted: &MessagesToCompact) -> impl Serialize {
     #[derive(Serialize)]
     struct MessagesToSummariseTemplateFields<'f> {
         entries: Vec<MessageToSummarise<'f>>,

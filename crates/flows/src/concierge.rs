@@ -35,8 +35,9 @@ mod turn;
 
 use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision, TurnOutcome};
-use segue_core::flow::Artifact;
-use segue_core::flow::{FactDisplay, Flow, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext};
+use segue_core::flow::{
+    FactDisplay, Flow, FlowArtifact, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
+};
 use segue_core::ids::FragmentName;
 use segue_core::prompt::Prompt;
 use segue_core::signal::BlockSet;
@@ -44,7 +45,7 @@ use serde_json::Value;
 
 use crate::prompt_overrides;
 use facts::ConciergeFact;
-use settings::Settings;
+use settings::ConciergeSettings;
 use spec::{CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE, MAPPER_ROLE};
 use state::ConciergeState;
 
@@ -66,7 +67,7 @@ impl ConciergeFlow {
     fn handle_call_failure(
         &self,
         view: &FlowContext<'_, ConciergeState>,
-        settings: &Settings,
+        settings: &ConciergeSettings,
         call: &CallOpened,
         why: String,
     ) -> Vec<FlowStep> {
@@ -80,7 +81,7 @@ impl ConciergeFlow {
     }
 
     fn react_to_event(&self, view: &FlowContext<'_, ConciergeState>, event: &RecordedEvent) -> Vec<FlowStep> {
-        let (settings, complaints) = Settings::parse(&self.spec.settings, &view.session.settings);
+        let (settings, complaints) = ConciergeSettings::parse(&self.spec.settings, &view.session.settings);
         let settings = &settings;
         match (&event.event, view.subject.call.as_deref()) {
             (Event::SessionOpened(_), _) if !complaints.is_empty() => {
@@ -127,7 +128,7 @@ impl ConciergeFlow {
     fn react_to_fact(
         &self,
         view: &FlowContext<'_, ConciergeState>,
-        settings: &Settings,
+        settings: &ConciergeSettings,
         fact: ConciergeFact,
     ) -> Vec<FlowStep> {
         match fact {
@@ -207,7 +208,7 @@ impl Flow for ConciergeFlow {
         }
     }
 
-    fn artifacts(&self, view: &FlowContext<'_, ConciergeState>) -> Vec<Artifact> {
+    fn artifacts(&self, view: &FlowContext<'_, ConciergeState>) -> Vec<FlowArtifact> {
         artifacts::list_artifacts(view)
     }
 

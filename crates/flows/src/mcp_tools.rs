@@ -120,13 +120,13 @@ impl ListMcpToolsArguments {
 
 /// The result of [`LIST_MCP_TOOLS`], as its value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct McpToolListing {
-    pub servers: BTreeMap<String, McpServerListing>,
+pub struct ListMcpToolsResult {
+    pub servers: BTreeMap<String, McpServerToolListing>,
 }
 
 /// What a server says about the wanted tools.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct McpServerListing {
+pub struct McpServerToolListing {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<McpToolDescription>,
     /// Why the server could not be asked.

@@ -39,10 +39,10 @@ use std::sync::Arc;
 use segue_core::context::RenderedFragment;
 use segue_core::event::{AskOutcome, CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
-    Artifact, FactDisplay, Flow, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
+    FactDisplay, Flow, FlowArtifact, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
 };
 use segue_core::ids::{AskId, FragmentName};
-use segue_core::phase::ConditionVerdict;
+use segue_core::phase::PhaseConditionVerdict;
 use segue_core::prompt::{ModelToolSpec, Prompt};
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ use crate::workspace_tools::WorkspaceTool;
 use definition::{FlowDefinition, FlowDefinitionErrors};
 use facts::ProjectFact;
 use project_context::{ProjectFlowContext, reply_step};
-use settings::Settings;
+use settings::ProjectSettings;
 use state::ProjectState;
 
 /// The definition of the built-in project flow.
@@ -99,7 +99,7 @@ impl ProjectFlow {
         view: &FlowContext<'_, ProjectState>,
         use_context: impl FnOnce(&ProjectFlowContext<'_>) -> T,
     ) -> T {
-        let settings = Settings::parse(&self.definition, &view.session.settings);
+        let settings = ProjectSettings::parse(&self.definition, &view.session.settings);
         use_context(&ProjectFlowContext { view, definition: &self.definition, spec: &self.spec, settings: &settings })
     }
 }
@@ -256,7 +256,7 @@ impl Flow for ProjectFlow {
         view: &FlowContext<'_, ProjectState>,
         _phase: &PhaseGraphKey,
         condition: &str,
-    ) -> ConditionVerdict {
+    ) -> PhaseConditionVerdict {
         self.with_context(view, |context| conditions::evaluate_condition(context, condition))
     }
 
@@ -264,7 +264,7 @@ impl Flow for ProjectFlow {
         fact_display::describe_project_fact(&self.definition, kind, value)
     }
 
-    fn artifacts(&self, view: &FlowContext<'_, ProjectState>) -> Vec<Artifact> {
+    fn artifacts(&self, view: &FlowContext<'_, ProjectState>) -> Vec<FlowArtifact> {
         self.with_context(view, artifacts::build_artifacts)
     }
 

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use segue_core::context::RenderedFragment;
-use segue_core::flow::{SettingSpec, SettingType};
+use segue_core::flow::{FlowSettingSpec, FlowSettingType};
 use serde_json::Value;
 
 use crate::limits::{PROMPT_OVERRIDE_BYTES_MAX, PROMPT_OVERRIDES_BYTES_MAX};
@@ -34,10 +34,10 @@ struct ActivePromptOverrides {
 }
 
 /// Returns the declaration of the setting.
-pub(crate) fn prompts_setting_spec() -> SettingSpec {
-    SettingSpec::new(
+pub(crate) fn prompts_setting_spec() -> FlowSettingSpec {
+    FlowSettingSpec::new(
         PROMPTS_SETTING,
-        SettingType::AnyTable(PROMPT_OVERRIDES_BYTES_MAX),
+        FlowSettingType::AnyTable(PROMPT_OVERRIDES_BYTES_MAX),
         "your own prompt templates by name, in place of the built-in ones",
     )
 }

@@ -43,10 +43,10 @@ use segue_core::event::{
     CallAnswered, CallOpened, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision,
 };
 use segue_core::flow::{
-    Artifact, FactDisplay, Flow, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
+    FactDisplay, Flow, FlowArtifact, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
 };
 use segue_core::ids::{AgentName, FragmentName, MessageId};
-use segue_core::phase::ConditionVerdict;
+use segue_core::phase::PhaseConditionVerdict;
 use segue_core::prompt::Prompt;
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ use spec::{
 };
 use state::TeamState;
 use story::StoryWorkflowKind;
-use team_context::TeamContext;
+use team_context::TeamFlowContext;
 
 /// The `team` flow.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Flow for TeamFlow {
 
     fn react(&self, view: &FlowContext<'_, TeamState>, event: &RecordedEvent) -> Vec<FlowStep> {
         let (settings, _) = TeamSettings::parse(&view.session.settings);
-        let context = &TeamContext { view, settings: &settings };
+        let context = &TeamFlowContext { view, settings: &settings };
         match (&event.event, view.subject.call.as_deref()) {
             (Event::TurnStarted { .. }, _) => product_manager::handle_turn_started(context),
             (Event::TurnEnded { .. }, _) => {
@@ -138,7 +138,7 @@ impl Flow for TeamFlow {
         name: &FragmentName,
     ) -> RenderedFragment {
         let (settings, _) = TeamSettings::parse(&view.session.settings);
-        fragments::render_fragment(&TeamContext { view, settings: &settings }, request, name.as_str())
+        fragments::render_fragment(&TeamFlowContext { view, settings: &settings }, request, name.as_str())
     }
 
     fn evaluate_condition(
@@ -146,7 +146,7 @@ impl Flow for TeamFlow {
         view: &FlowContext<'_, TeamState>,
         phase: &PhaseGraphKey,
         condition: &str,
-    ) -> ConditionVerdict {
+    ) -> PhaseConditionVerdict {
         evaluate_condition(view, phase, condition)
     }
 
@@ -154,9 +154,9 @@ impl Flow for TeamFlow {
         fact_display::describe_team_fact(kind, value)
     }
 
-    fn artifacts(&self, view: &FlowContext<'_, TeamState>) -> Vec<Artifact> {
+    fn artifacts(&self, view: &FlowContext<'_, TeamState>) -> Vec<FlowArtifact> {
         let (settings, _) = TeamSettings::parse(&view.session.settings);
-        artifacts::build_artifacts(&TeamContext { view, settings: &settings })
+        artifacts::build_artifacts(&TeamFlowContext { view, settings: &settings })
     }
 
     fn rehearsal_reply(
@@ -166,17 +166,17 @@ impl Flow for TeamFlow {
         prompt: &Prompt,
     ) -> Option<FlowRehearsalReply> {
         let (settings, _) = TeamSettings::parse(&view.session.settings);
-        rehearsal::rehearse_reply(&TeamContext { view, settings: &settings }, call, prompt)
+        rehearsal::rehearse_reply(&TeamFlowContext { view, settings: &settings }, call, prompt)
     }
 
     fn check_command(&self, view: &FlowContext<'_, TeamState>, command: &str, arguments: &Value) -> Result<(), String> {
         let (settings, _) = TeamSettings::parse(&view.session.settings);
-        commands::check_command(&TeamContext { view, settings: &settings }, command, arguments)
+        commands::check_command(&TeamFlowContext { view, settings: &settings }, command, arguments)
     }
 }
 
 /// Delivers a message: the code and the architect read their mail at once, coders when they wait for it.
-fn handle_message_sent(context: &TeamContext<'_>, sent: &segue_core::event::AgentMessageSent) -> Vec<FlowStep> {
+fn handle_message_sent(context: &TeamFlowContext<'_>, sent: &segue_core::event::AgentMessageSent) -> Vec<FlowStep> {
     let is_coder = context.coders().any(|coder| coder == sent.to);
     match sent.topic.as_str() {
         mail::SPEC_TOPIC | mail::REQUEST_TOPIC => vec![FlowStep::Receive { agent: ARCHITECT_AGENT.into() }],
@@ -185,7 +185,7 @@ fn handle_message_sent(context: &TeamContext<'_>, sent: &segue_core::event::Agen
     }
 }
 
-fn handle_message_received(context: &TeamContext<'_>, message: MessageId) -> Vec<FlowStep> {
+fn handle_message_received(context: &TeamFlowContext<'_>, message: MessageId) -> Vec<FlowStep> {
     let Some(received) = context.state().mail.get(&message) else { return Vec::new() };
     match received.topic.as_str() {
         mail::SPEC_TOPIC => planning::handle_spec_received(context),
@@ -213,7 +213,7 @@ fn handle_message_received(context: &TeamContext<'_>, message: MessageId) -> Vec
     }
 }
 
-fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answered: &CallAnswered) -> Vec<FlowStep> {
+fn handle_answer(context: &TeamFlowContext<'_>, call: &CallOpened, answered: &CallAnswered) -> Vec<FlowStep> {
     match call.role.as_str() {
         PRODUCT_MANAGER_ROLE => product_manager::handle_product_manager_answer(context, call, answered),
         CODER_ROLE => coder::handle_coder_answer(context, call, answered),
@@ -225,7 +225,7 @@ fn handle_answer(context: &TeamContext<'_>, call: &CallOpened, answered: &CallAn
     }
 }
 
-fn handle_phase_entered(context: &TeamContext<'_>, event: &Event) -> Vec<FlowStep> {
+fn handle_phase_entered(context: &TeamFlowContext<'_>, event: &Event) -> Vec<FlowStep> {
     let Some((agent, to, from)) = coder::parse_agent_phase_event(event) else { return Vec::new() };
     match agent.as_str() {
         ARCHITECT_AGENT => outages::handle_architect_phase_entered(context, to, from),
@@ -240,7 +240,7 @@ fn handle_phase_entered(context: &TeamContext<'_>, event: &Event) -> Vec<FlowSte
     }
 }
 
-fn handle_fact(context: &TeamContext<'_>, fact: TeamFact) -> Vec<FlowStep> {
+fn handle_fact(context: &TeamFlowContext<'_>, fact: TeamFact) -> Vec<FlowStep> {
     match fact {
         TeamFact::Assigned(_)
         | TeamFact::StoryMoved { .. }
@@ -262,8 +262,12 @@ fn handle_fact(context: &TeamContext<'_>, fact: TeamFact) -> Vec<FlowStep> {
     }
 }
 
-fn evaluate_condition(view: &FlowContext<'_, TeamState>, phase: &PhaseGraphKey, condition: &str) -> ConditionVerdict {
-    let fails = |why: &str| ConditionVerdict::Fails(why.to_owned());
+fn evaluate_condition(
+    view: &FlowContext<'_, TeamState>,
+    phase: &PhaseGraphKey,
+    condition: &str,
+) -> PhaseConditionVerdict {
+    let fails = |why: &str| PhaseConditionVerdict::Fails(why.to_owned());
     let PhaseStateOwner::Agent(agent) = &phase.owner else { return fails("only agents have such a state") };
     if let Some(wanted) = condition.strip_prefix(graphs::CAME_FROM) {
         let status = view.session.phase_graphs.get(phase);
@@ -275,8 +279,8 @@ fn evaluate_condition(view: &FlowContext<'_, TeamState>, phase: &PhaseGraphKey, 
             (_, None) => status.and_then(|status| status.state.came_from.clone()),
         };
         return match origin {
-            Some(origin) if origin == *wanted => ConditionVerdict::Holds,
-            Some(origin) => ConditionVerdict::Fails(format!("it came from {origin}")),
+            Some(origin) if origin == *wanted => PhaseConditionVerdict::Holds,
+            Some(origin) => PhaseConditionVerdict::Fails(format!("it came from {origin}")),
             None => fails("it came from nowhere"),
         };
     }
@@ -285,7 +289,7 @@ fn evaluate_condition(view: &FlowContext<'_, TeamState>, phase: &PhaseGraphKey, 
         graphs::IS_EXPRESS => kind.is_some_and(StoryWorkflowKind::is_express),
         graphs::IS_ORDINARY => kind == Some(StoryWorkflowKind::Ordinary),
         graphs::NOTHING_CHANGED => view.state.coders.get(agent).is_some_and(|coder| coder.files.is_empty()),
-        _ => return ConditionVerdict::Fails(format!("there is no condition `{condition}`")),
+        _ => return PhaseConditionVerdict::Fails(format!("there is no condition `{condition}`")),
     };
-    if holds { ConditionVerdict::Holds } else { ConditionVerdict::Fails(format!("this is not {condition}")) }
+    if holds { PhaseConditionVerdict::Holds } else { PhaseConditionVerdict::Fails(format!("this is not {condition}")) }
 }

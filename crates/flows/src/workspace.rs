@@ -14,14 +14,14 @@ use segue_core::context::RenderedFragment;
 use segue_core::decide::{CLAIM_TOPIC, RELEASE_TOPIC};
 use segue_core::event::{AskReceived, Event, RecordedEvent, TurnOutcome};
 use segue_core::flow::{
-    Artifact, FactDisplay, Flow, FlowCommandSpec, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
+    FactDisplay, Flow, FlowArtifact, FlowCommandSpec, FlowContext, FlowSpec, FlowStep, FragmentRenderContext,
     NewOrStoredReplyText,
 };
 use segue_core::ids::FragmentName;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use self::claims::Claimant;
+use self::claims::WorkspaceClaimant;
 use self::requests::{WORKSPACE_FLOW, WorkspaceSessionRequest};
 use self::state::{WorkspaceFlowFact, WorkspaceFlowState};
 use crate::fact::{parse_fact, record_fact_step};
@@ -31,7 +31,7 @@ use crate::limits::{CLAIM_NAME_CHARS_MAX, CLAIMS_MAX};
 pub(crate) const RELEASE_COMMAND: &str = "release";
 const CLAIM_ARGUMENT: &str = "claim";
 
-type WorkspaceContext<'a> = FlowContext<'a, WorkspaceFlowState>;
+type WorkspaceFlowContext<'a> = FlowContext<'a, WorkspaceFlowState>;
 
 /// The flow of workspaces.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Flow for WorkspaceFlow {
         state.apply_event(event);
     }
 
-    fn react(&self, view: &WorkspaceContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
+    fn react(&self, view: &WorkspaceFlowContext<'_>, event: &RecordedEvent) -> Vec<FlowStep> {
         match &event.event {
             Event::TurnStarted { .. } => vec![
                 FlowStep::Reply { text: NewOrStoredReplyText::New(describe_contents(view)), role: None, call: None },
@@ -114,14 +114,14 @@ impl Flow for WorkspaceFlow {
 
     fn render_fragment(
         &self,
-        _view: &WorkspaceContext<'_>,
+        _view: &WorkspaceFlowContext<'_>,
         _request: &FragmentRenderContext<'_>,
         _name: &FragmentName,
     ) -> RenderedFragment {
         RenderedFragment::Omitted("a workspace calls no model".to_owned())
     }
 
-    fn check_command(&self, view: &WorkspaceContext<'_>, _command: &str, arguments: &Value) -> Result<(), String> {
+    fn check_command(&self, view: &WorkspaceFlowContext<'_>, _command: &str, arguments: &Value) -> Result<(), String> {
         find_commanded_claim(view, arguments).map(|_| ())
     }
 
@@ -130,12 +130,12 @@ impl Flow for WorkspaceFlow {
             .map_or(FactDisplay::Raw, |fact| FactDisplay::Notice(artifacts::describe_workspace_fact(&fact)))
     }
 
-    fn artifacts(&self, view: &WorkspaceContext<'_>) -> Vec<Artifact> {
+    fn artifacts(&self, view: &WorkspaceFlowContext<'_>) -> Vec<FlowArtifact> {
         artifacts::list_artifacts(view.state)
     }
 }
 
-fn describe_contents(view: &WorkspaceContext<'_>) -> String {
+fn describe_contents(view: &WorkspaceFlowContext<'_>) -> String {
     let state = view.state;
     let lessons: usize = state.lessons.values().map(std::collections::VecDeque::len).sum();
     let (entries, claims) = (state.entries().count(), state.claims.iter().count());
@@ -146,7 +146,7 @@ fn describe_contents(view: &WorkspaceContext<'_>) -> String {
 }
 
 /// Answers a request about lessons or knowledge.
-fn answer_lesson_or_knowledge_ask(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
+fn answer_lesson_or_knowledge_ask(view: &WorkspaceFlowContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
     let answered = WorkspaceSessionRequest::parse(&received.topic, &received.body).and_then(|request| match request {
         WorkspaceSessionRequest::LessonAdd(lesson) => lessons::store_lesson(view.state, lesson, &received.from),
         WorkspaceSessionRequest::Lessons(query) => lessons::list_lessons(view.state, &query),
@@ -154,11 +154,11 @@ fn answer_lesson_or_knowledge_ask(view: &WorkspaceContext<'_>, received: &AskRec
         WorkspaceSessionRequest::KnowledgeRemove(keys) => knowledge::remove_entries(view.state, &keys, &received.from),
         WorkspaceSessionRequest::KnowledgeList(query) => knowledge::list_entries(view.state, &query),
         WorkspaceSessionRequest::ClaimStatus(query) => {
-            Ok(WorkspaceFlowAnswer::new(None, &view.state.claims.holder_and_waiters(&query.name)))
+            Ok(WorkspaceFactAndReply::new(None, &view.state.claims.holder_and_waiters(&query.name)))
         }
     });
     let (fact, reply) = match answered {
-        Ok(WorkspaceFlowAnswer { fact, reply }) => (fact, Ok(reply)),
+        Ok(WorkspaceFactAndReply { fact, reply }) => (fact, Ok(reply)),
         Err(why) => (None, Err(why)),
     };
     let answer = received.reply_to.map(|_| FlowStep::AnswerAsk { ask: received.ask, reply });
@@ -166,12 +166,12 @@ fn answer_lesson_or_knowledge_ask(view: &WorkspaceContext<'_>, received: &AskRec
 }
 
 /// What follows from a request.
-struct WorkspaceFlowAnswer {
+struct WorkspaceFactAndReply {
     fact: Option<WorkspaceFlowFact>,
     reply: Value,
 }
 
-impl WorkspaceFlowAnswer {
+impl WorkspaceFactAndReply {
     fn new(fact: Option<WorkspaceFlowFact>, reply: &impl Serialize) -> Self {
         Self { fact, reply: serde_json::to_value(reply).unwrap_or_default() }
     }
@@ -182,7 +182,7 @@ struct WorkspaceClaimRequestBody {
     name: String,
 }
 
-fn handle_claim_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
+fn handle_claim_request(view: &WorkspaceFlowContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
     // Without a reply the session would never know that it holds the claim.
     if received.reply_to.is_none() {
         return Vec::new();
@@ -193,10 +193,10 @@ fn handle_claim_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> 
     }
 }
 
-fn grant_or_queue_claim(view: &WorkspaceContext<'_>, received: &AskReceived) -> Result<Vec<FlowStep>, String> {
+fn grant_or_queue_claim(view: &WorkspaceFlowContext<'_>, received: &AskReceived) -> Result<Vec<FlowStep>, String> {
     let claims = &view.state.claims;
     let claim = parse_claim_name(&received.body)?;
-    let by = Claimant { session: received.from.clone(), uid: received.from_uid, ask: received.ask };
+    let by = WorkspaceClaimant { session: received.from.clone(), uid: received.from_uid, ask: received.ask };
     if let Some((held, _)) = claims.held_by(by.uid).filter(|(held, _)| **held != claim) {
         return Err(format!("the session already holds the claim `{held}`; it must release that first"));
     }
@@ -238,13 +238,13 @@ fn parse_claim_name(body: &Value) -> Result<String, String> {
     }
 }
 
-fn grant_steps(claim: String, to: Claimant) -> [FlowStep; 2] {
+fn grant_steps(claim: String, to: WorkspaceClaimant) -> [FlowStep; 2] {
     let (ask, reply) = (to.ask, Ok(json!({ "name": claim })));
     [record_fact_step(&WorkspaceFlowFact::ClaimGranted { claim, to }), FlowStep::AnswerAsk { ask, reply }]
 }
 
 /// Releases the claim of a session, or ends its wait. What it says about other sessions' claims is ignored.
-fn release_by_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
+fn release_by_request(view: &WorkspaceFlowContext<'_>, received: &AskReceived) -> Vec<FlowStep> {
     let claims = &view.state.claims;
     let Ok(claim) = parse_claim_name(&received.body) else { return Vec::new() };
     let (uid, reason) = (received.from_uid, "released by its holder");
@@ -264,7 +264,12 @@ fn release_by_request(view: &WorkspaceContext<'_>, received: &AskReceived) -> Ve
 }
 
 /// Frees a claim and grants it to the session that waits longest.
-fn free_and_grant_next(view: &WorkspaceContext<'_>, claim: &str, holder: &Claimant, reason: &str) -> Vec<FlowStep> {
+fn free_and_grant_next(
+    view: &WorkspaceFlowContext<'_>,
+    claim: &str,
+    holder: &WorkspaceClaimant,
+    reason: &str,
+) -> Vec<FlowStep> {
     let freed =
         WorkspaceFlowFact::ClaimFreed { claim: claim.to_owned(), from: holder.clone(), reason: reason.to_owned() };
     let mut steps = vec![record_fact_step(&freed)];
@@ -285,9 +290,9 @@ fn free_and_grant_next(view: &WorkspaceContext<'_>, claim: &str, holder: &Claima
 }
 
 fn find_commanded_claim<'v>(
-    view: &'v WorkspaceContext<'_>,
+    view: &'v WorkspaceFlowContext<'_>,
     arguments: &Value,
-) -> Result<(&'v String, &'v Claimant), String> {
+) -> Result<(&'v String, &'v WorkspaceClaimant), String> {
     let Some(name) = arguments.get(CLAIM_ARGUMENT).and_then(Value::as_str) else {
         return Err(format!("say which claim to release: `{CLAIM_ARGUMENT}=NAME`"));
     };

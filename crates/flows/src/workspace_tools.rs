@@ -21,10 +21,10 @@ pub use arguments::{
     SearchFilesArguments, WorkspaceStatusArguments, WriteFileArguments,
 };
 pub use results::{
-    ChecksResult, CommandEnd, CommandRun, CreateCheckpointResult, CreateWorkspaceCopyResult, FileChange,
-    FileChangeKind, FileChangesResult, FileListing, FileSearchMatch, ListedWorkspaceFile, MergeConflict,
-    MergeWorkspaceCopyResult, ReadFileResult, RestoreCheckpointResult, RunCommandResult, SearchFilesResult,
-    WorkspaceStatus,
+    ChecksResult, CreateCheckpointResult, CreateWorkspaceCopyResult, FileChange, FileChangeKind, FileChangesResult,
+    FileSearchMatch, ListFilesResult, ListedWorkspaceFile, MergeConflict, MergeWorkspaceCopyResult, ReadFileResult,
+    RestoreCheckpointResult, RunCommandResult, SearchFilesResult, WorkspaceCommandEnd, WorkspaceCommandRun,
+    WorkspaceStatusResult,
 };
 
 use crate::limits::{

@@ -14,20 +14,20 @@ use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_flows::assistant::domain::McpServerConfig;
 use segue_flows::limits::{MCP_DESCRIPTION_CHARS_MAX, MCP_LISTING_BYTES_MAX, MCP_SCHEMA_BYTES_MAX};
 use segue_flows::mcp_tools::{
-    AGENT_METADATA_KEY, LIST_MCP_TOOLS, ListMcpToolsArguments, MCP_TOOL_PREFIX, McpCallOutcome, McpServerListing,
-    McpToolDescription, McpToolListing, McpToolName, PHASE_METADATA_KEY, PROPOSED_PHASE_METADATA_KEY, RUN_METADATA_KEY,
-    fence_server_text,
+    AGENT_METADATA_KEY, LIST_MCP_TOOLS, ListMcpToolsArguments, ListMcpToolsResult, MCP_TOOL_PREFIX, McpCallOutcome,
+    McpServerToolListing, McpToolDescription, McpToolName, PHASE_METADATA_KEY, PROPOSED_PHASE_METADATA_KEY,
+    RUN_METADATA_KEY, fence_server_text,
 };
 use serde_json::{Map, Value, json};
 
-use crate::client::{McpCallError, McpCallTarget, McpConnectionPool, McpToolCall, annotated_as_read_only};
+use crate::client::{McpCallError, McpConnectionPool, McpServerForOwner, McpToolCall, annotated_as_read_only};
 use crate::limits::MCP_LISTING_MS_MAX;
 use crate::result_text::{tool_result_text, truncate_server_text};
 use crate::{CallToolResult, McpTool};
 
 /// A server whose tools agents use.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct McpAgentServer {
+pub struct McpServerWithAllowedOwners {
     pub connection: McpServerConfig,
     /// The owners of sessions that may use it, besides the operator. `*` stands for all.
     pub owners: Vec<String>,
@@ -35,21 +35,21 @@ pub struct McpAgentServer {
 
 /// The host of the tools of MCP servers.
 #[derive(Debug, Clone)]
-pub struct McpAgentTools {
-    inner: Arc<AgentToolServers>,
+pub struct McpToolHost {
+    inner: Arc<McpToolHostInner>,
 }
 
 #[derive(Debug)]
-struct AgentToolServers {
-    servers: BTreeMap<String, McpAgentServer>,
+struct McpToolHostInner {
+    servers: BTreeMap<String, McpServerWithAllowedOwners>,
     pool: McpConnectionPool,
 }
 
-impl McpAgentTools {
+impl McpToolHost {
     /// Creates a host for these servers. It starts and calls none of them yet.
     #[must_use]
-    pub fn new(servers: BTreeMap<String, McpAgentServer>) -> Self {
-        Self { inner: Arc::new(AgentToolServers { servers, pool: McpConnectionPool::default() }) }
+    pub fn new(servers: BTreeMap<String, McpServerWithAllowedOwners>) -> Self {
+        Self { inner: Arc::new(McpToolHostInner { servers, pool: McpConnectionPool::default() }) }
     }
 
     /// Adds the tools of all servers to a registry.
@@ -70,7 +70,7 @@ impl McpAgentTools {
 }
 
 #[async_trait]
-impl Tool for McpAgentTools {
+impl Tool for McpToolHost {
     async fn run(&self, request: ToolInvocation, context: ToolRunContext) -> ToolResult {
         let run = &request.opened;
         let result = match (run.tool.as_str(), McpToolName::parse(run.tool.as_str())) {
@@ -85,14 +85,14 @@ impl Tool for McpAgentTools {
     }
 }
 
-impl AgentToolServers {
-    fn find_server<'t>(&'t self, owner: Option<&'t str>, name: &'t str) -> Result<McpCallTarget<'t>, String> {
+impl McpToolHostInner {
+    fn find_server<'t>(&'t self, owner: Option<&'t str>, name: &'t str) -> Result<McpServerForOwner<'t>, String> {
         // An owner is told the same in both cases, because the configuration is not for it to know.
-        let may_use = |server: &&McpAgentServer| {
+        let may_use = |server: &&McpServerWithAllowedOwners| {
             owner.is_none_or(|owner| server.owners.iter().any(|allowed| allowed == owner || allowed == "*"))
         };
         match self.servers.get(name).filter(may_use) {
-            Some(server) => Ok(McpCallTarget { owner, name, server: &server.connection }),
+            Some(server) => Ok(McpServerForOwner { owner, name, server: &server.connection }),
             None => Err(format!("there is no MCP server `{name}` in the configuration")),
         }
     }
@@ -109,7 +109,7 @@ impl AgentToolServers {
                 (server, listing)
             });
         }
-        let mut listing = McpToolListing::default();
+        let mut listing = ListMcpToolsResult::default();
         while let Some(answered) = asked.join_next().await {
             let (server, answered) = answered.map_err(|error| format!("a server could not be asked: {error}"))?;
             listing.servers.insert(server, answered);
@@ -127,7 +127,7 @@ impl AgentToolServers {
         owner: Option<&str>,
         server: &str,
         wanted: &BTreeSet<String>,
-    ) -> McpServerListing {
+    ) -> McpServerToolListing {
         let found = match self.find_server(owner, server) {
             Ok(target) => {
                 let timeout = Duration::from_millis(MCP_LISTING_MS_MAX);
@@ -139,9 +139,9 @@ impl AgentToolServers {
         match found {
             Ok(tools) => {
                 let wanted = tools.iter().filter(|tool| wanted.contains(tool.name.as_ref()));
-                McpServerListing { tools: wanted.filter_map(describe_tool).collect(), error: None }
+                McpServerToolListing { tools: wanted.filter_map(describe_tool).collect(), error: None }
             }
-            Err(why) => McpServerListing { tools: Vec::new(), error: Some(truncate_server_text(why)) },
+            Err(why) => McpServerToolListing { tools: Vec::new(), error: Some(truncate_server_text(why)) },
         }
     }
 
@@ -193,7 +193,7 @@ fn describe_tool(tool: &McpTool) -> Option<McpToolDescription> {
 }
 
 /// Drops descriptions that would make the listing larger than the journal accepts.
-fn limit_listing(listing: &mut McpToolListing) {
+fn limit_listing(listing: &mut ListMcpToolsResult) {
     let mut bytes = 0;
     for server in listing.servers.values_mut() {
         server.tools.retain(|tool| {

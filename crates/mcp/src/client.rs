@@ -24,7 +24,7 @@ type McpConnectionSlot = Arc<Mutex<Option<Arc<McpConnection>>>>;
 
 /// A server, and the owner for whom it is called; `None` is the operator.
 #[derive(Debug, Clone, Copy)]
-pub struct McpCallTarget<'t> {
+pub struct McpServerForOwner<'t> {
     pub owner: Option<&'t str>,
     /// The name under which the connection is kept.
     pub name: &'t str,
@@ -70,7 +70,7 @@ pub fn annotated_as_read_only(tool: &McpTool) -> Option<bool> {
 
 impl McpConnectionPool {
     /// Returns the connection to a server, and reconnects if it was closed.
-    async fn get_connection(&self, target: McpCallTarget<'_>) -> Result<Arc<McpConnection>, String> {
+    async fn get_connection(&self, target: McpServerForOwner<'_>) -> Result<Arc<McpConnection>, String> {
         let slot = self.connection_slot(target);
         let mut slot = slot.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.client.is_closed()) {
@@ -81,7 +81,7 @@ impl McpConnectionPool {
         Ok(connection)
     }
 
-    fn connection_slot(&self, target: McpCallTarget<'_>) -> McpConnectionSlot {
+    fn connection_slot(&self, target: McpServerForOwner<'_>) -> McpConnectionSlot {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (target.owner.map(str::to_owned), target.name.to_owned());
         if connections.len() >= MCP_CONNECTIONS_MAX {
@@ -91,7 +91,7 @@ impl McpConnectionPool {
         connections.entry(key).or_default().clone()
     }
 
-    async fn drop_connection(&self, target: McpCallTarget<'_>, lost: &Arc<McpConnection>) {
+    async fn drop_connection(&self, target: McpServerForOwner<'_>, lost: &Arc<McpConnection>) {
         let slot = self.connection_slot(target);
         let mut slot = slot.lock().await;
         // Another request may have reconnected already.
@@ -104,7 +104,7 @@ impl McpConnectionPool {
     ///
     /// # Errors
     /// Fails with the reason if the server cannot be reached or does not answer.
-    pub async fn list_tools(&self, target: McpCallTarget<'_>) -> Result<Arc<Vec<McpTool>>, String> {
+    pub async fn list_tools(&self, target: McpServerForOwner<'_>) -> Result<Arc<Vec<McpTool>>, String> {
         match self.try_list_tools(target).await {
             Err(McpCallError::ConnectionLost(_)) => self.try_list_tools(target).await,
             other => other,
@@ -116,7 +116,7 @@ impl McpConnectionPool {
     ///
     /// # Errors
     /// Fails with the reason if the server cannot be reached or does not answer.
-    pub async fn known_tools(&self, target: McpCallTarget<'_>) -> Result<Arc<Vec<McpTool>>, String> {
+    pub async fn known_tools(&self, target: McpServerForOwner<'_>) -> Result<Arc<Vec<McpTool>>, String> {
         let connection = self.get_connection(target).await?;
         match connection.cached_tools() {
             Some(known) => Ok(known),
@@ -124,7 +124,7 @@ impl McpConnectionPool {
         }
     }
 
-    async fn try_list_tools(&self, target: McpCallTarget<'_>) -> Result<Arc<Vec<McpTool>>, McpCallError> {
+    async fn try_list_tools(&self, target: McpServerForOwner<'_>) -> Result<Arc<Vec<McpTool>>, McpCallError> {
         let connection = self.get_connection(target).await.map_err(McpCallError::UnknownOutcome)?;
         let listed = with_call_timeout(target.server, fetch_all_tools(&connection))
             .await
@@ -141,7 +141,7 @@ impl McpConnectionPool {
 
     async fn classify_service_error(
         &self,
-        target: McpCallTarget<'_>,
+        target: McpServerForOwner<'_>,
         connection: &Arc<McpConnection>,
         error: ServiceError,
     ) -> McpCallError {
@@ -165,7 +165,7 @@ impl McpConnectionPool {
     /// Fails if the server refuses the request, or if there is no answer.
     pub async fn call_tool(
         &self,
-        target: McpCallTarget<'_>,
+        target: McpServerForOwner<'_>,
         call: McpToolCall<'_>,
     ) -> Result<CallToolResult, McpCallError> {
         match self.try_call_tool(target, call).await {
@@ -176,7 +176,7 @@ impl McpConnectionPool {
 
     async fn try_call_tool(
         &self,
-        target: McpCallTarget<'_>,
+        target: McpServerForOwner<'_>,
         call: McpToolCall<'_>,
     ) -> Result<CallToolResult, McpCallError> {
         let connection = self.get_connection(target).await.map_err(McpCallError::UnknownOutcome)?;

@@ -18,7 +18,7 @@ use crate::limits::{MCP_CONNECT_MS_MAX, MCP_MESSAGE_BYTES_MAX, MCP_START_MS_MAX}
 /// An open connection to a server.
 #[derive(Debug)]
 pub(crate) struct McpConnection {
-    pub(crate) client: RunningService<RoleClient, McpClientHandler>,
+    pub(crate) client: RunningService<RoleClient, McpServerNotificationHandler>,
 }
 
 impl McpConnection {
@@ -35,11 +35,11 @@ impl McpConnection {
 
 /// Handles notifications of a server: only the change of its tools. All requests of a server are refused.
 #[derive(Debug, Default)]
-pub(crate) struct McpClientHandler {
+pub(crate) struct McpServerNotificationHandler {
     cached_tools: Mutex<Option<Arc<Vec<Tool>>>>,
 }
 
-impl ClientHandler for McpClientHandler {
+impl ClientHandler for McpServerNotificationHandler {
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
         *self.cached_tools.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -58,7 +58,7 @@ const OWNER_HEADER: &str = "segue-owner";
 pub(crate) async fn connect_server(server: &McpServerConfig, owner: Option<&str>) -> Result<McpConnection, String> {
     let lifecycle =
         ClientLifecycleMode::Auto { preferred_versions: vec![ProtocolVersion::LATEST], legacy_version: None };
-    let handler = McpClientHandler::default();
+    let handler = McpServerNotificationHandler::default();
     let (context, connected) = match server.transport() {
         McpTransport::ChildProcess(command) => {
             let context = format!("the server `{}` cannot be started", command.first().map_or("", String::as_str));

@@ -52,7 +52,7 @@ struct CassetteHeader {
 
 /// One request and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct RecordedExchange {
+struct CassetteExchange {
     method: String,
     /// Path and query without the host, so a cassette can be replayed with any base URL.
     path: String,
@@ -60,12 +60,12 @@ struct RecordedExchange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     call: Option<CallId>,
     body: Value,
-    outcome: RecordedExchangeOutcome,
+    outcome: CassetteExchangeOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum RecordedExchangeOutcome {
+enum CassetteExchangeOutcome {
     Responded {
         status: u16,
         headers: Vec<(String, String)>,
@@ -154,7 +154,7 @@ fn shorten_json(value: &Value) -> String {
     if start.len() < text.len() { format!("{start}…") } else { start }
 }
 
-fn read_cassette(path: &Path) -> Result<(CassetteHeader, Vec<RecordedExchange>), CassetteError> {
+fn read_cassette(path: &Path) -> Result<(CassetteHeader, Vec<CassetteExchange>), CassetteError> {
     let path_text = || path.display().to_string();
     let io = |source| CassetteError::Io { path: path_text(), source };
     let bytes = std::fs::metadata(path).map_err(io)?.len();

@@ -12,25 +12,25 @@ use crate::http::{SecretString, is_unencrypted_remote_url};
 use crate::limits::FALLBACK_WINDOW_TOKENS;
 use crate::suggest::find_similar_name;
 use crate::vendor::{
-    ChatDialect, FeatureSupport, GenerationParams, JsonMode, ModelCapabilities, ModelEndpoint, ThinkingSupport,
-    VendorCredentials, WireFormat,
+    ChatCompletionsDialect, FeatureSupport, GenerationParams, JsonMode, ModelCapabilities, ModelEndpoint,
+    ThinkingSupport, VendorCredentials, WireFormat,
 };
 
-pub use file::CatalogFileError;
+pub use file::ModelCatalogFileError;
 
 const BUILT_IN_CATALOG: &str = include_str!("../data/models.toml");
 
 /// All known providers and models.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelCatalog {
-    providers: BTreeMap<String, CatalogProvider>,
+    providers: BTreeMap<String, CatalogModelProvider>,
     /// Entries with higher precedence come first.
     models: Vec<CatalogModel>,
 }
 
 /// A service that serves models.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CatalogProvider {
+pub struct CatalogModelProvider {
     /// Order among the providers that are discovered automatically; the lowest comes first.
     pub rank: u32,
     /// The default wire format.
@@ -62,7 +62,7 @@ pub struct CatalogModel {
     /// The smallest thinking budget the model accepts.
     pub thinking_tokens_min: Option<u32>,
     /// Deviations of the server from standard chat completions.
-    pub dialect: Option<ChatDialect>,
+    pub dialect: Option<ChatCompletionsDialect>,
     /// Whether it accepts images.
     pub images: Option<bool>,
     /// Whether it supports tool calls.
@@ -155,7 +155,7 @@ impl ModelCatalog {
     ///
     /// # Errors
     /// The text is not valid TOML, or an entry is invalid.
-    pub fn parse(text: &str) -> Result<Self, CatalogFileError> {
+    pub fn parse(text: &str) -> Result<Self, ModelCatalogFileError> {
         file::parse_catalog(text)
     }
 
@@ -169,7 +169,7 @@ impl ModelCatalog {
 
     /// Returns all providers, lowest rank first.
     #[must_use]
-    pub fn providers_by_rank(&self) -> Vec<(&str, &CatalogProvider)> {
+    pub fn providers_by_rank(&self) -> Vec<(&str, &CatalogModelProvider)> {
         let mut providers: Vec<_> = self.providers.iter().map(|(name, provider)| (name.as_str(), provider)).collect();
         providers.sort_by_key(|(name, provider)| (provider.rank, *name));
         providers

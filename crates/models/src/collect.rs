@@ -2,7 +2,7 @@
 //! are decided elsewhere.
 
 use futures_util::StreamExt;
-use segue_core::prompt::{CallFailure, FailureKind, ModelReply};
+use segue_core::prompt::{CallFailure, CallFailureKind, ModelReply};
 
 use crate::limits::{REPLY_BYTES_MAX, REPLY_TOOL_CALLS_MAX};
 use crate::model::{ReplyChunk, ReplyChunkStream};
@@ -42,7 +42,7 @@ pub async fn collect_reply(
             }
         }
     }
-    let incomplete = CallFailure::new(FailureKind::MalformedReply, "the reply ended before it was complete");
+    let incomplete = CallFailure::new(CallFailureKind::MalformedReply, "the reply ended before it was complete");
     Err(if bytes > 0 { incomplete.with_usage(None) } else { incomplete })
 }
 
@@ -56,7 +56,7 @@ fn chunk_bytes(chunk: &ReplyChunk) -> usize {
 
 /// The vendor produced output, so the attempt has a cost, of unknown size.
 fn unusable_reply_failure(message: String) -> CallFailure {
-    CallFailure::new(FailureKind::UnusableReply, message).with_usage(None)
+    CallFailure::new(CallFailureKind::UnusableReply, message).with_usage(None)
 }
 
 #[cfg(test)]
@@ -98,14 +98,14 @@ mod tests {
     #[test]
     fn a_stream_without_an_end_is_malformed() {
         for chunks in [vec![], vec![text("half")]] {
-            assert_eq!(run(chunks).0.expect_err("no finish").kind, FailureKind::MalformedReply);
+            assert_eq!(run(chunks).0.expect_err("no finish").kind, CallFailureKind::MalformedReply);
         }
     }
 
     #[test]
     fn a_failure_in_the_middle_is_the_outcome() {
-        let (reply, shown) = run(vec![text("a"), Err(CallFailure::new(FailureKind::Overload, "full")), text("b")]);
-        assert_eq!(reply.expect_err("it failed").kind, FailureKind::Overload);
+        let (reply, shown) = run(vec![text("a"), Err(CallFailure::new(CallFailureKind::Overload, "full")), text("b")]);
+        assert_eq!(reply.expect_err("it failed").kind, CallFailureKind::Overload);
         assert_eq!(shown, 1);
     }
 
@@ -113,10 +113,10 @@ mod tests {
     fn an_endless_reply_is_cut_off_and_the_excess_is_not_shown() {
         let chunk = "x".repeat(1 << 20);
         let (reply, shown) = run((0..10).map(|_| text(&chunk)).collect());
-        assert_eq!(reply.expect_err("too long").kind, FailureKind::UnusableReply);
+        assert_eq!(reply.expect_err("too long").kind, CallFailureKind::UnusableReply);
         assert_eq!(shown, REPLY_BYTES_MAX >> 20);
         let (reply, shown) = run((0..1000).map(|_| call()).collect());
-        assert_eq!(reply.expect_err("too many").kind, FailureKind::UnusableReply);
+        assert_eq!(reply.expect_err("too many").kind, CallFailureKind::UnusableReply);
         assert_eq!(shown, REPLY_TOOL_CALLS_MAX);
     }
 }

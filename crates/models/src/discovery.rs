@@ -2,7 +2,7 @@
 //! server for its models and their capabilities. Does not decide which of them is used.
 
 use futures_util::future;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 use serde_json::{Value, json};
 
 use crate::catalog::{ModelCatalog, RequestedVendorModel};
@@ -289,12 +289,13 @@ async fn fetch_json(transport: &dyn HttpTransport, request: VendorHttpRequest) -
         let status = response.status;
         let body = read_body_prefix(response.body, ERROR_BODY_BYTES_MAX).await;
         let body = key.map_or_else(|| body.clone(), |header| header.secret.redact(&body));
-        let kind = if matches!(status, 401 | 403) { FailureKind::InvalidApiKey } else { FailureKind::Overload };
+        let kind = if matches!(status, 401 | 403) { CallFailureKind::InvalidApiKey } else { CallFailureKind::Overload };
         let body: String = body.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
         return Err(CallFailure::new(kind, format!("{body} ({status})")));
     }
     let body = read_whole_body(response.body, MODEL_LISTING_BYTES_MAX).await?;
-    serde_json::from_str(&body).map_err(|_| CallFailure::new(FailureKind::MalformedReply, "the response is not JSON"))
+    serde_json::from_str(&body)
+        .map_err(|_| CallFailure::new(CallFailureKind::MalformedReply, "the response is not JSON"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use segue_core::ids::CallId;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 
 pub(crate) use client::is_unencrypted_remote_url;
 pub use client::{CompletionOrProbeTimeouts, ReqwestTransport};
@@ -141,8 +141,9 @@ pub(crate) async fn read_whole_body(mut body: HttpBodyStream, bytes_max: usize) 
         read.extend_from_slice(&bytes?);
         if read.len() > bytes_max {
             let message = format!("the response is longer than {bytes_max} bytes");
-            return Err(CallFailure::new(FailureKind::UnusableReply, message));
+            return Err(CallFailure::new(CallFailureKind::UnusableReply, message));
         }
     }
-    String::from_utf8(read).map_err(|_| CallFailure::new(FailureKind::MalformedReply, "the response is not UTF-8 text"))
+    String::from_utf8(read)
+        .map_err(|_| CallFailure::new(CallFailureKind::MalformedReply, "the response is not UTF-8 text"))
 }

@@ -26,8 +26,8 @@ pub use card::{ModelCard, TokenPrice};
 pub use catalog::ModelCatalog;
 pub use collect::collect_reply;
 pub use model::{
-    CacheablePromptPart, CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, RehearsalHints,
-    ReplyChunk, ReplyChunkStream, ReplyFinish,
+    CacheablePromptPart, LanguageModel, ModelBackendKind, ModelCallOrigin, ModelDescription, ModelRequest,
+    RehearsalHints, ReplyChunk, ReplyChunkStream, ReplyFinish,
 };
 pub use registry::ModelRegistry;
 pub use rehearsal::RehearsalModel;

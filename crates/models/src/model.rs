@@ -33,7 +33,7 @@ pub struct ModelRequest {
     pub prompt_tokens: u32,
     pub caching: CacheablePromptPart,
     /// Describes the call to simulated models. Vendor models ignore it.
-    pub metadata: CallOrigin,
+    pub metadata: ModelCallOrigin,
 }
 
 /// How much of the prompt later prompts will begin with, and is therefore worth caching.
@@ -48,7 +48,7 @@ pub enum CacheablePromptPart {
 
 /// The position of a call in a conversation, for simulated models to match on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallOrigin {
+pub struct ModelCallOrigin {
     pub session: SessionId,
     pub flow: FlowName,
     pub role: RoleName,
@@ -67,7 +67,7 @@ pub struct CallOrigin {
     pub hints: RehearsalHints,
 }
 
-impl CallOrigin {
+impl ModelCallOrigin {
     /// Creates metadata for a first attempt, with the optional fields empty.
     #[must_use]
     pub fn new(session: SessionId, flow: FlowName, role: RoleName, ask: AskName, call: CallId) -> Self {

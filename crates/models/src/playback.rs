@@ -103,7 +103,7 @@ async fn sleep_unless_zero(time: Duration) {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use segue_core::prompt::FailureKind;
+    use segue_core::prompt::CallFailureKind;
     use tokio::time::Instant;
 
     use super::*;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn broken() -> CallFailure {
-        CallFailure::new(FailureKind::Network, "cut")
+        CallFailure::new(CallFailureKind::Network, "cut")
     }
 
     fn text_of(items: &[Result<ReplyChunk, CallFailure>]) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use segue_core::ids::ModelName;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 
 use crate::card::ModelCard;
 use crate::limits::MODEL_NAMES_SHOWN_MAX;
@@ -96,7 +96,7 @@ impl ModelRegistry {
         if self.named.len() > shown.len() {
             message.push_str(&format!(" and {} more", self.named.len() - shown.len()));
         }
-        CallFailure::new(FailureKind::ModelNotFound, message)
+        CallFailure::new(CallFailureKind::ModelNotFound, message)
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
         let models = ModelRegistry::new().with_model("gpt-small", demo_model()).with_model("opus", demo_model());
         assert!(models.get(&"opus".into()).is_ok());
         let failure = models.get(&"gpt-smal".into()).expect_err("not there");
-        assert_eq!(failure.kind, FailureKind::ModelNotFound);
+        assert_eq!(failure.kind, CallFailureKind::ModelNotFound);
         assert_eq!(
             failure.to_string(),
             "no such model: `gpt-smal` is not configured; did you mean `gpt-small`? known models: `gpt-small`, `opus`"

@@ -25,7 +25,7 @@ use self::parsed_prompt::RehearsalPromptParts;
 use self::rng::SeededRng;
 use crate::limits::{REHEARSAL_HINT_BYTES_MAX, SIMULATED_WINDOW_TOKENS};
 use crate::model::{
-    CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunkStream, ReplyFinish,
+    LanguageModel, ModelBackendKind, ModelCallOrigin, ModelDescription, ModelRequest, ReplyChunkStream, ReplyFinish,
 };
 use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
 use crate::template;
@@ -37,12 +37,12 @@ const CHARS_PER_TOKEN: usize = 4;
 /// The built-in demo model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RehearsalModel {
-    speed: TypingSpeed,
+    speed: RehearsalTypingSpeed,
 }
 
 /// How fast the rehearsal model streams its replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TypingSpeed {
+pub struct RehearsalTypingSpeed {
     /// Delay before the first chunk.
     pub first_chunk_ms: u64,
     /// Delay between chunks.
@@ -50,12 +50,12 @@ pub struct TypingSpeed {
     pub chunk_chars: usize,
 }
 
-impl TypingSpeed {
+impl RehearsalTypingSpeed {
     /// No delays.
     pub const INSTANT: Self = Self { first_chunk_ms: 0, chunk_ms: 0, chunk_chars: 12 };
 }
 
-impl Default for TypingSpeed {
+impl Default for RehearsalTypingSpeed {
     /// A comfortable reading speed.
     fn default() -> Self {
         Self { first_chunk_ms: 150, chunk_ms: 12, chunk_chars: 6 }
@@ -65,14 +65,14 @@ impl Default for TypingSpeed {
 impl RehearsalModel {
     /// Creates a model that streams at this speed.
     #[must_use]
-    pub fn with_speed(speed: TypingSpeed) -> Self {
+    pub fn with_speed(speed: RehearsalTypingSpeed) -> Self {
         Self { speed }
     }
 
     /// Creates a model that answers without delays.
     #[must_use]
     pub fn instant() -> Self {
-        Self::with_speed(TypingSpeed::INSTANT)
+        Self::with_speed(RehearsalTypingSpeed::INSTANT)
     }
 }
 
@@ -110,7 +110,7 @@ impl RehearsalReply {
     }
 }
 
-fn compose_rehearsal_reply(prompt: &Prompt, call: &CallOrigin) -> RehearsalReply {
+fn compose_rehearsal_reply(prompt: &Prompt, call: &ModelCallOrigin) -> RehearsalReply {
     let parsed = RehearsalPromptParts::from_prompt(prompt);
     if let Some(reply_template) = &call.hints.reply_template {
         let tool_calls = call.hints.tool_calls.clone();
@@ -147,7 +147,7 @@ fn compose_rehearsal_reply(prompt: &Prompt, call: &CallOrigin) -> RehearsalReply
 fn render_reply_template(
     reply_template: &str,
     prompt: &Prompt,
-    call: &CallOrigin,
+    call: &ModelCallOrigin,
     parsed: &RehearsalPromptParts,
 ) -> String {
     let bytes_left = Cell::new(REHEARSAL_HINT_BYTES_MAX);
@@ -170,7 +170,7 @@ fn render_reply_template(
 fn resolve_rehearsal_placeholder(
     name: &str,
     prompt: &Prompt,
-    call: &CallOrigin,
+    call: &ModelCallOrigin,
     parsed: &RehearsalPromptParts,
 ) -> Option<String> {
     Some(match name {

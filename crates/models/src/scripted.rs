@@ -18,13 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use segue_core::prompt::Prompt;
 
-pub use self::scenario::{Scenario, ScenarioUserTurn, TurnExpectation};
+pub use self::scenario::{Scenario, ScenarioTurnExpectation, ScenarioUserTurn};
 pub use self::scenario_reader::ScenarioError;
 pub use self::scripted_reply::ScriptedReply;
 
 use self::matching::ScriptedReplyConditionInputs;
 use crate::limits::{RECEIVED_REQUESTS_MAX, SIMULATED_WINDOW_TOKENS};
-use crate::model::{CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunkStream};
+use crate::model::{
+    LanguageModel, ModelBackendKind, ModelCallOrigin, ModelDescription, ModelRequest, ReplyChunkStream,
+};
 use crate::playback::{ReplyPlayback, ReplyPlaybackStep};
 use crate::text;
 
@@ -47,14 +49,14 @@ struct ScriptedModelState {
     reply_uses: Vec<u32>,
     default_uses: u32,
     call_count: u64,
-    received_requests: VecDeque<ReceivedModelRequest>,
+    received_requests: VecDeque<ScriptedModelReceivedRequest>,
 }
 
 /// A request that the model received.
 #[derive(Debug, Clone)]
-pub struct ReceivedModelRequest {
+pub struct ScriptedModelReceivedRequest {
     pub prompt: Arc<Prompt>,
-    pub metadata: CallOrigin,
+    pub metadata: ModelCallOrigin,
     pub answered_by: MatchedScriptedReply,
 }
 
@@ -69,7 +71,7 @@ pub enum MatchedScriptedReply {
     NoReply,
 }
 
-impl ReceivedModelRequest {
+impl ScriptedModelReceivedRequest {
     /// Returns the last user message.
     #[must_use]
     pub fn last_user_text(&self) -> String {
@@ -177,7 +179,7 @@ impl ScriptedModel {
 
     /// Returns the received requests, oldest first; old ones may have been dropped.
     #[must_use]
-    pub fn received_requests(&self) -> Vec<ReceivedModelRequest> {
+    pub fn received_requests(&self) -> Vec<ScriptedModelReceivedRequest> {
         self.lock_state().received_requests.iter().cloned().collect()
     }
 
@@ -245,7 +247,7 @@ impl LanguageModel for ScriptedModel {
         let mut state = self.lock_state();
         let (answered_by, playback) = self.select_reply(&mut state, &ScriptedReplyConditionInputs::new(&request));
         state.call_count += 1;
-        state.received_requests.push_back(ReceivedModelRequest {
+        state.received_requests.push_back(ScriptedModelReceivedRequest {
             prompt: request.prompt,
             metadata: request.metadata,
             answered_by,

@@ -14,8 +14,8 @@ pub(crate) fn render_template(text: &str, lookup: &impl Fn(&str) -> Option<Strin
     let mut out = String::with_capacity(text.len());
     for part in split_template(text) {
         match part {
-            TemplatePart::Literal(plain) => out.push_str(plain),
-            TemplatePart::Placeholder { source, name, filter } => {
+            ReplyTemplatePart::Literal(plain) => out.push_str(plain),
+            ReplyTemplatePart::Placeholder { source, name, filter } => {
                 match lookup(name).and_then(|value| apply_template_filter(filter, value)) {
                     Some(value) => out.push_str(&value),
                     None => out.push_str(source),
@@ -43,7 +43,7 @@ pub(crate) fn render_json_template(json: &Value, lookup: &impl Fn(&str) -> Optio
 /// Returns an error for the first unknown placeholder or filter.
 pub(crate) fn check_template(text: &str, known: &[&str]) -> Result<(), String> {
     for part in split_template(text) {
-        let TemplatePart::Placeholder { source, name, filter } = part else { continue };
+        let ReplyTemplatePart::Placeholder { source, name, filter } = part else { continue };
         if !known.contains(&name) {
             let guess = did_you_mean_suffix(name, known.iter().copied());
             return Err(format!("unknown placeholder `{source}`{guess} (`raw = true` turns placeholders off)"));
@@ -65,7 +65,7 @@ pub(crate) fn check_json_template(json: &Value, known: &[&str]) -> Result<(), St
     }
 }
 
-enum TemplatePart<'t> {
+enum ReplyTemplatePart<'t> {
     Literal(&'t str),
     Placeholder { source: &'t str, name: &'t str, filter: Option<&'t str> },
 }
@@ -82,7 +82,7 @@ fn apply_template_filter(filter: Option<&str>, value: String) -> Option<String> 
     }
 }
 
-fn split_template(text: &str) -> impl Iterator<Item = TemplatePart<'_>> {
+fn split_template(text: &str) -> impl Iterator<Item = ReplyTemplatePart<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -97,11 +97,11 @@ fn split_template(text: &str) -> impl Iterator<Item = TemplatePart<'_>> {
         let length = rest[first..].find("{{").map_or(rest.len(), |at| first + at);
         let (plain, after) = rest.split_at(length);
         rest = after;
-        Some(TemplatePart::Literal(plain))
+        Some(ReplyTemplatePart::Literal(plain))
     })
 }
 
-fn parse_placeholder(text: &str) -> Option<(TemplatePart<'_>, usize)> {
+fn parse_placeholder(text: &str) -> Option<(ReplyTemplatePart<'_>, usize)> {
     let inner = text.strip_prefix("{{")?;
     let inner = &inner[..inner.floor_char_boundary(PLACEHOLDER_BYTES_MAX)];
     let inner = &inner[..inner.find("}}")?];
@@ -114,7 +114,7 @@ fn parse_placeholder(text: &str) -> Option<(TemplatePart<'_>, usize)> {
         return None;
     }
     let length = inner.len() + 4;
-    Some((TemplatePart::Placeholder { source: &text[..length], name, filter }, length))
+    Some((ReplyTemplatePart::Placeholder { source: &text[..length], name, filter }, length))
 }
 
 #[cfg(test)]

@@ -27,15 +27,15 @@ mod wire_format;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use segue_core::prompt::{CallFailure, FailureKind, ModelOutputFormat, Prompt};
+use segue_core::prompt::{CallFailure, CallFailureKind, ModelOutputFormat, Prompt};
 use serde::{Deserialize, Serialize};
 
 use crate::http::{HttpTransport, SecretString};
 use crate::model::{LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunkStream};
 use call_driver::VendorCallDriver;
 pub use capabilities::{
-    ChatDialect, FeatureSupport, GenerationParams, JsonMode, MaxTokensField, ModelCapabilities, ReasoningEcho,
-    ReasoningEffort, ThinkingSupport,
+    ChatCompletionsDialect, FeatureSupport, GenerationParams, JsonMode, MaxTokensField, ModelCapabilities,
+    ReasoningEcho, ReasoningEffort, ThinkingSupport,
 };
 use error_classification::VendorErrorContext;
 pub(crate) use ollama::ollama_server_url;
@@ -167,15 +167,18 @@ impl ModelEndpoint {
         if let VendorCredentials::ApiKey { env, key } = &self.credentials
             && key.as_ref().is_none_or(SecretString::is_empty)
         {
-            return refuse(FailureKind::InvalidApiKey, format!("{provider} needs an API key, but {env} is not set"));
+            return refuse(
+                CallFailureKind::InvalidApiKey,
+                format!("{provider} needs an API key, but {env} is not set"),
+            );
         }
         if self.capabilities.images == FeatureSupport::No
             && prompt.messages.iter().any(|message| !message.images.is_empty())
         {
-            return refuse(FailureKind::BadRequest, format!("`{model}` does not accept images"));
+            return refuse(CallFailureKind::BadRequest, format!("`{model}` does not accept images"));
         }
         if self.capabilities.tools == FeatureSupport::No && !prompt.tools.is_empty() {
-            return refuse(FailureKind::BadRequest, format!("`{model}` does not support tools"));
+            return refuse(CallFailureKind::BadRequest, format!("`{model}` does not support tools"));
         }
         None
     }

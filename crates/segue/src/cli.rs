@@ -12,8 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use segue_core::ids::{ToolRunId, TurnId};
 
 pub(crate) use eval_args::EvalArgs;
-pub(crate) use flow_args::{FlowsAction, FlowsArgs, RunApprovalPolicy, RunArgs};
-pub(crate) use phase_args::{PhaseAction, PhaseArgs, PhaseGraphSelectorArgs};
+pub(crate) use flow_args::{FlowsArgs, FlowsSubcommand, UnattendedRunApprovalPolicy, UnattendedRunArgs};
+pub(crate) use phase_args::{PhaseArgs, PhaseGraphSelectorArgs, PhaseSubcommand};
 
 /// A conversation engine that records what each model was sent, and why.
 #[derive(Debug, Parser)]
@@ -62,58 +62,58 @@ pub(crate) enum CliCommand {
     Chat(ChatArgs),
     /// Send one message and print the reply
     #[command(after_help = "Example:\n  segue send --session home \"Should we rent or buy?\"")]
-    Send(SendArgs),
+    Send(SendMessageArgs),
     /// Carry out one request without questions, and exit with a code
     #[command(
         after_help = "Exit codes: 0 done and verified, 1 failed, 2 waits for you, 3 over budget, 4 not verified\n\n\
                       Example:\n  segue run \"add a --version flag\" --set workspace=app --json --budget 2.00\n  \
                       segue run --spec spec.toml --set workspace=app --session tea"
     )]
-    Run(RunArgs),
+    Run(UnattendedRunArgs),
     /// List sessions, newest first
     #[command(after_help = "Example:\n  segue sessions --search \"rent or buy\"")]
-    Sessions(SessionsArgs),
+    Sessions(ListSessionsArgs),
     /// Show the turns, calls and artifacts of a session
     #[command(after_help = "Example:\n  segue show home --full")]
-    Show(ShowArgs),
+    Show(ShowSessionArgs),
     /// Show which prompt a call was sent, and why
     #[command(after_help = "Example:\n  segue explain home c3 --diff")]
-    Explain(ExplainArgs),
+    Explain(ExplainCallArgs),
     /// Run a past call again and compare both answers
     #[command(after_help = "Example:\n  segue recompute home c3 --model anthropic/claude-sonnet-5-5")]
-    Recompute(RecomputeArgs),
+    Recompute(RecomputeCallArgs),
     /// Copy a session, or its first part, into a new session
     #[command(after_help = "Example:\n  segue fork home --at t3 --name home-2")]
-    Fork(ForkArgs),
+    Fork(ForkSessionArgs),
     /// Write a session to a file of JSON lines
     #[command(after_help = "Example:\n  segue export home --output home.jsonl")]
-    Export(ExportArgs),
+    Export(ExportSessionArgs),
     /// Read a session from an exported file
     #[command(after_help = "Example:\n  segue import home.jsonl --name home-copy")]
-    Import(ImportArgs),
+    Import(ImportSessionArgs),
     /// Delete a session and its texts
     #[command(after_help = "Example:\n  segue delete home --yes")]
-    Delete(DeleteArgs),
+    Delete(DeleteSessionArgs),
     /// Change the title of a session
     #[command(after_help = "Example:\n  segue rename home \"Rent or buy\"")]
-    Rename(RenameArgs),
+    Rename(RenameSessionArgs),
     /// Cancel the running turn of a session
     #[command(after_help = "Example:\n  segue cancel home")]
-    Cancel(CancelArgs),
+    Cancel(CancelTurnArgs),
     /// Retry the last turn if it failed
     #[command(after_help = "Example:\n  segue retry home")]
-    Retry(RetryArgs),
+    Retry(RetryTurnArgs),
     /// Let a tool run that waits for approval start
     #[command(after_help = "Example:\n  segue approve kitchen x3 --always")]
-    Approve(ApproveArgs),
+    Approve(ApproveToolRunArgs),
     /// Refuse a tool run that waits for approval
     #[command(after_help = "Example:\n  segue deny kitchen x3 \"not before Monday\"")]
-    Deny(DenyArgs),
+    Deny(DenyToolRunArgs),
     /// Decide what happens to a call or tool run with an unknown outcome
     #[command(
         after_help = "Example:\n  segue resolve home c3 retry\n  segue resolve home x2 done --text \"the mail was sent\""
     )]
-    Resolve(ResolveArgs),
+    Resolve(ResolveUnknownOutcomeArgs),
     /// Run a command of the session's flow
     #[command(after_help = "`segue flows FLOW` lists the commands of a flow.\n\n\
                             Example:\n  segue run-command kitchen undo run=x3")]
@@ -129,7 +129,7 @@ pub(crate) enum CliCommand {
     Flows(FlowsArgs),
     /// List, add or revoke API keys of the server
     #[command(after_help = "Example:\n  segue keys add laptop --owner acme")]
-    Keys(KeysArgs),
+    Keys(ApiKeysArgs),
     /// Show the configuration and the origin of each value
     #[command(after_help = "Example:\n  segue config --json")]
     Config,
@@ -138,16 +138,16 @@ pub(crate) enum CliCommand {
     Doctor(DoctorArgs),
     /// Copy all sessions and records to a new file, and check the copy
     #[command(after_help = "Example:\n  segue backup monday.db")]
-    Backup(BackupArgs),
+    Backup(BackupStoreArgs),
     /// Copy a store file into a PostgreSQL database, and verify the copy
     #[command(after_help = "Example:\n  segue migrate segue.db postgres://segue@db.internal/segue")]
-    Migrate(MigrateArgs),
+    Migrate(MigrateStoreArgs),
     /// Show or change whether this folder's configuration is trusted
     #[command(after_help = "Example:\n  segue trust add")]
-    Trust(TrustArgs),
+    Trust(FolderTrustArgs),
     /// List the available models, or all models of a provider
     #[command(after_help = "Example:\n  segue models anthropic")]
-    Models(ModelsArgs),
+    Models(ListModelsArgs),
     /// Measure which flows and roles a model is good enough for
     #[command(after_help = "Example:\n  segue eval concierge --model ollama/qwen3")]
     Eval(EvalArgs),
@@ -188,18 +188,18 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct KeysArgs {
+pub(crate) struct ApiKeysArgs {
     #[command(subcommand)]
-    pub action: Option<ApiKeyAction>,
+    pub action: Option<ApiKeySubcommand>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum ApiKeyAction {
+pub(crate) enum ApiKeySubcommand {
     /// Create an API key and print it once; it cannot be shown again
     #[command(
         after_help = "Example:\n  segue keys add laptop --owner acme --flow chat\n  segue keys add trial --usd-per-day 2.50 --turns 2"
     )]
-    Add(AddKeyArgs),
+    Add(AddApiKeyArgs),
     /// Change the limits of an API key; only the given limits change
     #[command(
         after_help = "Example:\n  segue keys limit k7f3 --usd-per-day 5\n  segue keys limit k7f3 --tokens-per-day none"
@@ -208,7 +208,7 @@ pub(crate) enum ApiKeyAction {
         /// Id of the key, as `segue keys` lists it.
         id: String,
         #[command(flatten)]
-        limits: KeyLimitArgs,
+        limits: ApiKeyLimitArgs,
     },
     /// Revoke an API key, with immediate effect
     #[command(after_help = "Example:\n  segue keys revoke k7f3")]
@@ -219,7 +219,7 @@ pub(crate) enum ApiKeyAction {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct AddKeyArgs {
+pub(crate) struct AddApiKeyArgs {
     /// Name of the key.
     pub name: String,
     /// Limit the key to the sessions of this owner.
@@ -229,12 +229,12 @@ pub(crate) struct AddKeyArgs {
     #[arg(long)]
     pub flow: Vec<String>,
     #[command(flatten)]
-    pub limits: KeyLimitArgs,
+    pub limits: ApiKeyLimitArgs,
 }
 
 /// Limits of an API key. `none` removes a limit.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct KeyLimitArgs {
+pub(crate) struct ApiKeyLimitArgs {
     /// Maximum cost per day (UTC) in dollars, like 2.50.
     #[arg(long, value_name = "USD")]
     pub usd_per_day: Option<String>,
@@ -255,7 +255,7 @@ pub(crate) struct KeyLimitArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
-    pub session_args: ConversationArgs,
+    pub session_args: SessionAndReplySourceArgs,
     /// Use the server at this address instead of a local engine; its API key is read from SEGUE_KEY.
     #[arg(long, value_name = "URL", conflicts_with_all = ["script", "model", "record", "replay"])]
     pub server: Option<String>,
@@ -263,7 +263,7 @@ pub(crate) struct ChatArgs {
 
 /// The session of a conversation, and the source of its replies.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct ConversationArgs {
+pub(crate) struct SessionAndReplySourceArgs {
     /// Flow of a new session.
     #[arg(long)]
     pub flow: Option<String>,
@@ -277,15 +277,15 @@ pub(crate) struct ConversationArgs {
     #[arg(long, value_name = "SCENARIO")]
     pub script: Option<PathBuf>,
     #[command(flatten)]
-    pub model_args: ModelArgs,
+    pub model_args: ModelAndCassetteArgs,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct SendArgs {
+pub(crate) struct SendMessageArgs {
     /// Text of the message; `-` reads it from standard input.
     pub message: String,
     #[command(flatten)]
-    pub session_args: ConversationArgs,
+    pub session_args: SessionAndReplySourceArgs,
     /// Send the message only if none was sent with this key; otherwise print the earlier reply.
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
@@ -296,7 +296,7 @@ pub(crate) struct SendArgs {
 
 /// The models that answer.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct ModelArgs {
+pub(crate) struct ModelAndCassetteArgs {
     /// Default model of all roles: the name of a configured model, or PROVIDER/MODEL.
     #[arg(long, conflicts_with_all = ["script", "replay"])]
     pub model: Option<String>,
@@ -316,13 +316,13 @@ pub(crate) struct DoctorArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct BackupArgs {
+pub(crate) struct BackupStoreArgs {
     /// File to write; it must not exist. The records are copied to a file next to it.
     pub file: PathBuf,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct MigrateArgs {
+pub(crate) struct MigrateStoreArgs {
     /// Store file to copy from. No other process may use it.
     pub source: PathBuf,
     /// URL of the database to copy to. No node may be running on it.
@@ -330,13 +330,13 @@ pub(crate) struct MigrateArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct TrustArgs {
+pub(crate) struct FolderTrustArgs {
     #[command(subcommand)]
-    pub action: Option<FolderTrustAction>,
+    pub action: Option<FolderTrustSubcommand>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum FolderTrustAction {
+pub(crate) enum FolderTrustSubcommand {
     /// Trust the configuration of this folder until it changes
     #[command(after_help = "Example:\n  segue trust add --yes")]
     Add {
@@ -353,13 +353,13 @@ pub(crate) enum FolderTrustAction {
 }
 
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct ModelsArgs {
+pub(crate) struct ListModelsArgs {
     /// List all models of this provider, or of the server of this configured model.
     pub provider: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct SessionsArgs {
+pub(crate) struct ListSessionsArgs {
     /// Only sessions with this text in the title, a message or a reply.
     #[arg(long, value_name = "TEXT")]
     pub search: Option<String>,
@@ -378,7 +378,7 @@ pub(crate) struct SessionsArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct ShowSessionArgs {
     /// Name of the session, a unique beginning of it, or `last`.
     #[arg(default_value = "last")]
     pub session: String,
@@ -392,7 +392,7 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "segue explain [OPTIONS] [SESSION] <CALL>")]
-pub(crate) struct ExplainArgs {
+pub(crate) struct ExplainCallArgs {
     /// Session (default: the one that changed last) and call id, such as `c3`.
     #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
     pub session_and_call: Vec<String>,
@@ -406,7 +406,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Clone, Args)]
 #[command(override_usage = "segue recompute [OPTIONS] [SESSION] <CALL>")]
-pub(crate) struct RecomputeArgs {
+pub(crate) struct RecomputeCallArgs {
     /// Session (default: the one that changed last) and call id, such as `c3`.
     #[arg(required = true, num_args = 1..=2, value_names = ["SESSION", "CALL"])]
     pub session_and_call: Vec<String>,
@@ -422,7 +422,7 @@ pub(crate) struct RecomputeArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ForkArgs {
+pub(crate) struct ForkSessionArgs {
     /// Session to copy.
     pub session: String,
     /// Last turn (`t3`) or event (`17`) to copy [default: all].
@@ -434,7 +434,7 @@ pub(crate) struct ForkArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ExportArgs {
+pub(crate) struct ExportSessionArgs {
     /// Session to export.
     pub session: String,
     /// File to write [default: standard output].
@@ -443,7 +443,7 @@ pub(crate) struct ExportArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ImportArgs {
+pub(crate) struct ImportSessionArgs {
     /// File to read; `-` reads standard input.
     pub file: PathBuf,
     /// Name of the imported session [default: its original name].
@@ -452,7 +452,7 @@ pub(crate) struct ImportArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct DeleteArgs {
+pub(crate) struct DeleteSessionArgs {
     /// Session to delete.
     pub session: String,
     /// Do not ask for confirmation.
@@ -461,7 +461,7 @@ pub(crate) struct DeleteArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct RenameArgs {
+pub(crate) struct RenameSessionArgs {
     /// Session to rename.
     pub session: String,
     /// New title.
@@ -469,7 +469,7 @@ pub(crate) struct RenameArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct CancelArgs {
+pub(crate) struct CancelTurnArgs {
     /// Session with a running turn.
     pub session: String,
     /// Cancel only this turn, such as t3. Refused if another turn is running.
@@ -478,7 +478,7 @@ pub(crate) struct CancelArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct RetryArgs {
+pub(crate) struct RetryTurnArgs {
     /// Session whose last turn failed.
     #[arg(default_value = "last")]
     pub session: String,
@@ -491,7 +491,7 @@ pub(crate) struct RetryArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ApproveArgs {
+pub(crate) struct ApproveToolRunArgs {
     /// Session with the tool run.
     pub session: String,
     /// Id of the tool run, such as `x3`.
@@ -508,7 +508,7 @@ pub(crate) struct ApproveArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct DenyArgs {
+pub(crate) struct DenyToolRunArgs {
     /// Session with the tool run.
     pub session: String,
     /// Id of the tool run, such as `x3`.
@@ -521,7 +521,7 @@ pub(crate) struct DenyArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ResolveArgs {
+pub(crate) struct ResolveUnknownOutcomeArgs {
     /// Session with the call or tool run.
     pub session: String,
     /// Id of the call, such as `c3`, or of the tool run, such as `x2`.

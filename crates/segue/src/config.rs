@@ -19,7 +19,7 @@ use std::path::PathBuf;
 
 use segue_core::event::MidTurnPolicy;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
-use segue_mcp::McpAgentServer;
+use segue_mcp::McpServerWithAllowedOwners;
 use segue_models::ModelCatalog;
 use segue_models::card::TokenPrice;
 use segue_models::catalog::RequestedVendorModel;
@@ -76,7 +76,7 @@ pub(crate) struct Config {
     /// The folders in which agents work, by name.
     pub workspaces: BTreeMap<String, ConfigValue<WorkspaceConfig>>,
     /// The MCP servers whose tools phases can list, by name.
-    pub mcp_servers: BTreeMap<String, ConfigValue<McpAgentServer>>,
+    pub mcp_servers: BTreeMap<String, ConfigValue<McpServerWithAllowedOwners>>,
     /// The user's own flows.
     pub flow_files: Vec<ConfigValue<FlowFile>>,
     pub model_limits: BTreeMap<ModelName, ModelCallLimitsConfig>,

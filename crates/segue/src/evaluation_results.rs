@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail};
 use segue_eval::limits::RESULTS_BYTES_MAX;
-use segue_eval::results::EvaluationResults;
+use segue_eval::results::StoredEvaluationResultList;
 
 use crate::config::UserDirs;
 
@@ -14,11 +14,11 @@ fn results_path(dirs: &UserDirs) -> Option<PathBuf> {
 }
 
 /// Reads the results; they are empty if there is no file.
-pub(crate) fn load_evaluation_results(dirs: &UserDirs) -> anyhow::Result<EvaluationResults> {
-    let Some(path) = results_path(dirs) else { return Ok(EvaluationResults::default()) };
+pub(crate) fn load_evaluation_results(dirs: &UserDirs) -> anyhow::Result<StoredEvaluationResultList> {
+    let Some(path) = results_path(dirs) else { return Ok(StoredEvaluationResultList::default()) };
     let unreadable = || format!("cannot read the evaluation results {}", path.display());
     match std::fs::metadata(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(EvaluationResults::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(StoredEvaluationResultList::default()),
         Err(error) => return Err(error).with_context(unreadable),
         Ok(found) if found.len() > RESULTS_BYTES_MAX => {
             bail!("{} has {} bytes; the limit is {RESULTS_BYTES_MAX}", path.display(), found.len())
@@ -30,7 +30,7 @@ pub(crate) fn load_evaluation_results(dirs: &UserDirs) -> anyhow::Result<Evaluat
 }
 
 /// Replaces the file.
-pub(crate) fn save_evaluation_results(dirs: &UserDirs, results: &EvaluationResults) -> anyhow::Result<()> {
+pub(crate) fn save_evaluation_results(dirs: &UserDirs, results: &StoredEvaluationResultList) -> anyhow::Result<()> {
     let path = results_path(dirs)
         .ok_or_else(|| anyhow!("there is no data folder for evaluation results, because HOME is not set"))?;
     let failed = || format!("cannot write the evaluation results {}", path.display());

@@ -11,13 +11,13 @@ use segue_core::event::{Event, RecordedEvent, RetryDecision, TurnOutcome, UsageS
 use segue_core::ids::{CallId, MessageId, ModelName, RoleName, Seq, SessionId, ToolRunId, TurnId, UnixMillis};
 use segue_core::prompt::{StopReason, TokenUsage};
 use segue_core::session::{Session, UsageTotals};
-use segue_engine::{Engine, SessionUpdate, Subscription};
+use segue_engine::{Engine, SessionSubscription, SessionUpdate};
 
 use crate::limits::EVENTS_BATCH_MAX;
 use crate::print::{self, stderr_paint};
 use crate::progress_text::{ProgressCallGroups, render_progress};
 use crate::terminal::now_millis;
-use crate::tool_run_lines::ToolRunLines;
+use crate::tool_run_lines::ToolRunLineBuilder;
 use live_reply::LiveReplyPrinter;
 pub(crate) use progress_line::ProgressLine;
 
@@ -25,7 +25,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What is printed while a turn runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LiveOutputTarget {
+pub(crate) enum LiveTurnOutputMode {
     /// Replies while they stream in, and the tool runs of agents on standard error.
     Stdout,
     /// Only the tool runs of agents, on standard error.
@@ -99,7 +99,7 @@ pub(crate) enum FollowedCallOutcome {
 
 /// A turn that ended while it was followed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct FollowedTurn {
+pub(crate) struct FollowedTurnResult {
     pub turn: TurnId,
     pub outcome: TurnOutcome,
     /// The replies to the user, in order.
@@ -109,8 +109,8 @@ pub(crate) struct FollowedTurn {
 
 /// Why following a session ended.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum FollowOutcome {
-    TurnFinished(FollowedTurn),
+pub(crate) enum SessionFollowOutcome {
+    TurnFinished(FollowedTurnResult),
     /// An operator must decide about this call first.
     AwaitingOperator(CallId),
     /// A person must decide about this tool run first.
@@ -124,12 +124,12 @@ pub(crate) enum FollowOutcome {
 pub(crate) struct SessionFollower<'e> {
     engine: &'e Engine,
     session: &'e SessionId,
-    updates: Subscription,
+    updates: SessionSubscription,
     calls: BTreeMap<CallId, FollowedCall>,
     replies: Vec<String>,
-    live: LiveOutputTarget,
+    live: LiveTurnOutputMode,
     live_reply: LiveReplyPrinter,
-    tool_runs: ToolRunLines,
+    tool_runs: ToolRunLineBuilder,
     /// The lines of tool runs that ended while a reply was streaming in.
     waiting_lines: Vec<String>,
     progress: ProgressLine,
@@ -146,7 +146,7 @@ impl<'e> SessionFollower<'e> {
         engine: &'e Engine,
         session: &'e SessionId,
         after: Seq,
-        live: LiveOutputTarget,
+        live: LiveTurnOutputMode,
     ) -> anyhow::Result<Self> {
         let updates = engine.subscribe(session, after).await?;
         Ok(Self {
@@ -157,7 +157,7 @@ impl<'e> SessionFollower<'e> {
             replies: Vec::new(),
             live,
             live_reply: LiveReplyPrinter::new(live),
-            tool_runs: ToolRunLines::default(),
+            tool_runs: ToolRunLineBuilder::default(),
             waiting_lines: Vec::new(),
             progress: ProgressLine::new(),
             call_groups: ProgressCallGroups::default(),
@@ -168,10 +168,12 @@ impl<'e> SessionFollower<'e> {
     }
 
     /// Follows the session until the turn that answers `message` has ended.
-    pub(crate) async fn follow_message(mut self, message: MessageId) -> anyhow::Result<FollowOutcome> {
+    pub(crate) async fn follow_message(mut self, message: MessageId) -> anyhow::Result<SessionFollowOutcome> {
         let (mut message_turn, mut has_held_runs) = (None, false);
         loop {
-            let Some(update) = self.next_update().await? else { return Ok(FollowOutcome::Interrupted(message_turn)) };
+            let Some(update) = self.next_update().await? else {
+                return Ok(SessionFollowOutcome::Interrupted(message_turn));
+            };
             match update {
                 SessionUpdate::TextDelta { call, attempt, text, .. } => {
                     let turn = self.calls.get(&call).and_then(|row| row.turn);
@@ -199,7 +201,7 @@ impl<'e> SessionFollower<'e> {
                         Event::CallOutcomeUnknown { call, next: RetryDecision::AwaitOperator, .. }
                             if self.is_awaiting_operator(*call).await? =>
                         {
-                            return Ok(FollowOutcome::AwaitingOperator(*call));
+                            return Ok(SessionFollowOutcome::AwaitingOperator(*call));
                         }
                         _ => {}
                     }
@@ -209,7 +211,7 @@ impl<'e> SessionFollower<'e> {
                         let (_, state) = self.engine.load_session(self.session).await?;
                         if let Some(run) = blocking_tool_run(&state.session) {
                             self.progress.clear();
-                            return Ok(FollowOutcome::AwaitingToolDecision(run));
+                            return Ok(SessionFollowOutcome::AwaitingToolDecision(run));
                         }
                     }
                 }
@@ -238,16 +240,16 @@ impl<'e> SessionFollower<'e> {
     }
 
     /// Follows the session until no work is pending, and collects every reply.
-    pub(crate) async fn follow_until_idle(mut self) -> anyhow::Result<FollowOutcome> {
+    pub(crate) async fn follow_until_idle(mut self) -> anyhow::Result<SessionFollowOutcome> {
         let mut last_turn = None;
         loop {
             let (_, state) = self.engine.load_session(self.session).await?;
             if let Some(call) = blocking_call(&state.session) {
-                return Ok(FollowOutcome::AwaitingOperator(call));
+                return Ok(SessionFollowOutcome::AwaitingOperator(call));
             }
             if let Some(run) = blocking_tool_run(&state.session) {
                 self.progress.clear();
-                return Ok(FollowOutcome::AwaitingToolDecision(run));
+                return Ok(SessionFollowOutcome::AwaitingToolDecision(run));
             }
             let is_caught_up = self.updates.last_seq() >= state.session.last_seq;
             if state.session.is_idle() && is_caught_up {
@@ -255,7 +257,7 @@ impl<'e> SessionFollower<'e> {
                 return self.finish_turn(turn, outcome);
             }
             let Some(update) = self.next_update().await? else {
-                return Ok(FollowOutcome::Interrupted(state.session.current_turn.as_ref().map(|turn| turn.id)));
+                return Ok(SessionFollowOutcome::Interrupted(state.session.current_turn.as_ref().map(|turn| turn.id)));
             };
             match update {
                 SessionUpdate::TextDelta { call, attempt, text, .. } => {
@@ -323,12 +325,12 @@ impl<'e> SessionFollower<'e> {
         }
     }
 
-    fn finish_turn(mut self, turn: TurnId, outcome: TurnOutcome) -> anyhow::Result<FollowOutcome> {
+    fn finish_turn(mut self, turn: TurnId, outcome: TurnOutcome) -> anyhow::Result<SessionFollowOutcome> {
         self.progress.clear();
         print::write_stdout(&self.live_reply.abandon_reply())?;
         self.print_tool_lines();
         let calls = self.calls.into_values().filter(|call| call.turn == Some(turn)).collect();
-        Ok(FollowOutcome::TurnFinished(FollowedTurn { turn, outcome, replies: self.replies, calls }))
+        Ok(SessionFollowOutcome::TurnFinished(FollowedTurnResult { turn, outcome, replies: self.replies, calls }))
     }
 
     /// Updates the calls with an event.
@@ -347,7 +349,7 @@ impl<'e> SessionFollower<'e> {
         }
         update_followed_calls(&event.event, &mut self.calls);
         let line = self.tool_runs.apply_event(event);
-        self.waiting_lines.extend(line.filter(|_| self.live != LiveOutputTarget::Json));
+        self.waiting_lines.extend(line.filter(|_| self.live != LiveTurnOutputMode::Json));
         self.print_tool_lines();
     }
 }

@@ -11,7 +11,7 @@ use segue_core::decide::RoleModelResolver as _;
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{FlowName, ModelName, PhaseName, RoleName};
 use segue_engine::ModelAssignment;
-use segue_eval::results::EvaluationResults;
+use segue_eval::results::StoredEvaluationResultList;
 use segue_models::cassette::{CassetteRecordingTransport, CassetteReplayTransport};
 use segue_models::catalog::{ContextWindowSource, RequestedVendorModel};
 use segue_models::http::{CompletionOrProbeTimeouts, HttpTransport, ReqwestTransport};
@@ -32,7 +32,7 @@ pub(crate) const DISCOVER_ENV: &str = "SEGUE_DISCOVER";
 
 /// Where models are searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OllamaSearchExtent {
+pub(crate) enum ModelDiscoveryExtent {
     /// By API keys, and in an Ollama only if a default model is still missing.
     UntilFound,
     /// By API keys and in an Ollama.
@@ -45,14 +45,14 @@ pub(crate) fn read_env_var(name: &str) -> Option<String> {
 
 /// Adds the models that are found by API keys or on this machine. The first one becomes the default model if none is
 /// configured.
-pub(crate) async fn discover_models(config: &mut Config, scope: OllamaSearchExtent) {
+pub(crate) async fn discover_models(config: &mut Config, scope: ModelDiscoveryExtent) {
     let is_off = read_env_var(DISCOVER_ENV).is_some_and(|value| ["off", "no", "false", "0"].contains(&value.trim()));
     if is_off || config.discovery.value == ModelDiscoverySetting::Off {
         return;
     }
     let needs_default = config.default_model.origin == ConfigValueOrigin::Default;
     let mut found = discovery::discover_by_api_keys(&config.catalog, &read_env_var);
-    if scope == OllamaSearchExtent::Everywhere || (needs_default && found.is_empty()) {
+    if scope == ModelDiscoveryExtent::Everywhere || (needs_default && found.is_empty()) {
         found.extend(
             discovery::discover_ollama_models(
                 &ReqwestTransport::new(CompletionOrProbeTimeouts::Probe),
@@ -192,7 +192,7 @@ impl ResolvedModel {
     }
 
     /// Applies what evaluations found out about the model.
-    fn apply_evaluation_results(&mut self, results: &EvaluationResults) {
+    fn apply_evaluation_results(&mut self, results: &StoredEvaluationResultList) {
         let form = self.provider_model_name().and_then(|identity| results.signal_form(&identity));
         if let (Self::Vendor { card, .. }, Some(form)) = (self, form) {
             card.signal_form = form;
@@ -235,7 +235,7 @@ impl ResolvedModelSetup {
         // Without results the catalog decides, which is always possible.
         let results = load_evaluation_results(&UserDirs::from_env()).unwrap_or_else(|error| {
             tracing::warn!(error = format!("{error:#}"), "the results of evaluations are not used");
-            EvaluationResults::default()
+            StoredEvaluationResultList::default()
         });
         models.values_mut().for_each(|model| model.apply_evaluation_results(&results));
         Ok(Self {
@@ -264,26 +264,29 @@ impl ResolvedModelSetup {
     }
 
     /// Loads a scenario as the model of all roles. Returns also the flow that the scenario is for, if it names one.
-    pub(crate) fn load_script(file: &Path) -> anyhow::Result<(ConfiguredModels, Option<FlowName>)> {
+    pub(crate) fn load_script(file: &Path) -> anyhow::Result<(ModelsWithRoleAssignment, Option<FlowName>)> {
         let (flow, model) = load_scenario(file)?;
         let models = Arc::new(ModelRegistry::from_single_model(Arc::new(model)));
         let assignment = ModelAssignment::new(models.clone(), SCRIPTED_MODEL_NAME.into());
-        Ok((ConfiguredModels { models, assignment }, flow))
+        Ok((ModelsWithRoleAssignment { models, assignment }, flow))
     }
 
     /// Returns an assignment without models, for engines that make no calls.
-    pub(crate) fn without_models() -> ConfiguredModels {
+    pub(crate) fn without_models() -> ModelsWithRoleAssignment {
         let models = Arc::new(ModelRegistry::new());
-        ConfiguredModels { assignment: ModelAssignment::new(models.clone(), SCRIPTED_MODEL_NAME.into()), models }
+        ModelsWithRoleAssignment {
+            assignment: ModelAssignment::new(models.clone(), SCRIPTED_MODEL_NAME.into()),
+            models,
+        }
     }
 
     /// Builds all models, with calls over the network.
-    pub(crate) fn connect(&self) -> anyhow::Result<ConfiguredModels> {
+    pub(crate) fn connect(&self) -> anyhow::Result<ModelsWithRoleAssignment> {
         self.build_models(Arc::new(ReqwestTransport::new(CompletionOrProbeTimeouts::Completion)))
     }
 
     /// Builds all models, with calls over the network that are recorded in a cassette.
-    pub(crate) fn connect_recording(&self, file: &Path) -> anyhow::Result<ConfiguredModels> {
+    pub(crate) fn connect_recording(&self, file: &Path) -> anyhow::Result<ModelsWithRoleAssignment> {
         if !self.models.values().any(|model| matches!(model, ResolvedModel::Vendor { .. })) {
             bail!("nothing to record: no vendor model is configured or discovered (see `segue doctor`)");
         }
@@ -293,7 +296,7 @@ impl ResolvedModelSetup {
     }
 
     /// Builds the models of a cassette, with replies from its recording.
-    pub(crate) fn load_cassette(file: &Path) -> anyhow::Result<(Self, ConfiguredModels)> {
+    pub(crate) fn load_cassette(file: &Path) -> anyhow::Result<(Self, ModelsWithRoleAssignment)> {
         let player = CassetteReplayTransport::new(file)?;
         let setup: Self = serde_json::from_value(player.metadata().clone())
             .with_context(|| format!("the cassette {} has no valid model setup", file.display()))?;
@@ -301,7 +304,7 @@ impl ResolvedModelSetup {
         Ok((setup, assigned))
     }
 
-    fn build_models(&self, transport: Arc<dyn HttpTransport>) -> anyhow::Result<ConfiguredModels> {
+    fn build_models(&self, transport: Arc<dyn HttpTransport>) -> anyhow::Result<ModelsWithRoleAssignment> {
         let mut models = ModelRegistry::new();
         for (name, resolved) in &self.models {
             let built = resolved.build_model(&transport).with_context(|| unusable_model_message(name))?;
@@ -321,7 +324,7 @@ impl ResolvedModelSetup {
         for RoleModelAssignment { flow, role, model, .. } in self.role_fallbacks.clone() {
             assignment = assignment.with_role_fallback(flow, role, model);
         }
-        Ok(ConfiguredModels { models, assignment })
+        Ok(ModelsWithRoleAssignment { models, assignment })
     }
 }
 
@@ -334,14 +337,14 @@ pub(crate) const SCRIPTED_MODEL_NAME: &str = "scripted";
 
 /// The models, and their assignment to roles.
 #[derive(Debug)]
-pub(crate) struct ConfiguredModels {
+pub(crate) struct ModelsWithRoleAssignment {
     pub models: Arc<ModelRegistry>,
     pub assignment: ModelAssignment,
 }
 
 /// The model of a role, in all phases or in one.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RoleModel {
+pub(crate) struct RoleModelWithFallback {
     pub role: RoleName,
     /// The phase in which the role has this model; `None` for all other phases.
     pub phase: Option<PhaseName>,
@@ -349,7 +352,7 @@ pub(crate) struct RoleModel {
     pub fallback: Option<ModelName>,
 }
 
-impl ConfiguredModels {
+impl ModelsWithRoleAssignment {
     /// Whether a role of the flow uses the rehearsal model.
     pub(crate) fn uses_rehearsal_model(&self, spec: &FlowSpec) -> bool {
         self.role_models(spec).iter().any(|role| self.model_kind(&role.model) == Some(ModelBackendKind::Rehearsal))
@@ -361,14 +364,14 @@ impl ConfiguredModels {
     }
 
     /// Returns the model of every role of a flow, and of every phase in which it is another one.
-    pub(crate) fn role_models(&self, spec: &FlowSpec) -> Vec<RoleModel> {
+    pub(crate) fn role_models(&self, spec: &FlowSpec) -> Vec<RoleModelWithFallback> {
         let mut role_models = Vec::new();
         for role in spec.roles.values() {
             let default_model = self.assignment.model_for_role(&spec.name, &role.name, None);
             let fallback = self.assignment.fallback_model(&spec.name, &role.name);
             let role_model = |phase, model: ModelName| {
                 let fallback = fallback.clone().filter(|fallback| *fallback != model);
-                RoleModel { role: role.name.clone(), phase, model, fallback }
+                RoleModelWithFallback { role: role.name.clone(), phase, model, fallback }
             };
             role_models.push(role_model(None, default_model.clone()));
             let graph = role.graph.as_ref().and_then(|graph| spec.graphs.get(graph));

@@ -14,14 +14,14 @@ use paint::Paint;
 
 /// What the destination of some output can show.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RenderOptions {
+pub(crate) struct CliOutputCapabilities {
     pub paint: Paint,
     /// Columns per line.
     pub width: usize,
     pub is_terminal: bool,
 }
 
-impl RenderOptions {
+impl CliOutputCapabilities {
     /// Returns the options for standard output.
     pub(crate) fn for_stdout() -> Self {
         let is_terminal = std::io::stdout().is_terminal();

@@ -12,7 +12,7 @@ use segue_core::decide::OperatorCommand;
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, FlowName, MessageId, Seq, SessionId};
-use segue_engine::{Engine, EngineConfig, RecomputeResult, SessionOptions, SessionResumePolicy, UserMessage};
+use segue_engine::{Engine, EngineConfig, RecomputedCallComparison, SessionOptions, SessionResumePolicy, UserMessage};
 use segue_models::ModelRegistry;
 use serde_json::{Value, json};
 
@@ -23,14 +23,14 @@ pub(crate) use client::{RemoteServerProblem, ServerClient};
 pub(crate) use event_stream::RemoteSubscription;
 
 /// A server, and a local engine that reads its sessions.
-pub(crate) struct RemoteEngine {
+pub(crate) struct RemoteServerConnection {
     pub client: Arc<ServerClient>,
     pub engine: Engine,
     /// The response of `GET /v1/server`.
     pub server_info: Value,
 }
 
-impl RemoteEngine {
+impl RemoteServerConnection {
     /// Connects to a server. `flows` are used to read its sessions.
     pub(crate) async fn connect(url: &str, flows: Vec<Arc<dyn DynFlow>>) -> anyhow::Result<Self> {
         let client = Arc::new(ServerClient::new(url)?);
@@ -77,7 +77,7 @@ impl RemoteEngine {
         call: CallId,
         model: Option<&str>,
         set: &[String],
-    ) -> anyhow::Result<RecomputeResult> {
+    ) -> anyhow::Result<RecomputedCallComparison> {
         let (rules, _) = self.engine.load_session(session).await?;
         let change = json!({ "model": model, "settings": setting_values::parse_settings(rules.spec(), set)? });
         let made = self.client.post(&format!("/v1/sessions/{session}/calls/{call}/recompute"), &change).await?;

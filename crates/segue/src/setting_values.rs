@@ -2,8 +2,7 @@
 //! The flow's specification validates them.
 
 use anyhow::{Context, bail};
-use segue_core::flow::FlowSpec;
-use segue_core::flow::{InvalidSetting, SettingSpec, SettingType};
+use segue_core::flow::{FlowSettingSpec, FlowSettingType, FlowSpec, InvalidFlowSetting};
 use segue_core::ids::{FlowName, SessionId};
 use segue_engine::Engine;
 use serde_json::{Map, Value};
@@ -53,27 +52,27 @@ pub(crate) fn settings_fixed_message(session: &SessionId) -> String {
 }
 
 /// Describes an invalid setting; `prefix` is the path of the table it is in.
-pub(crate) fn invalid_setting_message(spec: &FlowSpec, prefix: &str, invalid: &InvalidSetting) -> String {
+pub(crate) fn invalid_setting_message(spec: &FlowSpec, prefix: &str, invalid: &InvalidFlowSetting) -> String {
     match invalid {
-        InvalidSetting::UnknownName { path, known, .. } if known.is_empty() => {
+        InvalidFlowSetting::UnknownName { path, known, .. } if known.is_empty() => {
             format!("`{prefix}{path}` is unknown; flow `{}` has no settings", spec.name)
         }
-        InvalidSetting::UnknownName { path, given, known } => {
+        InvalidFlowSetting::UnknownName { path, given, known } => {
             format!("`{prefix}{path}` is unknown{}", suggestion_hint(given, known.iter().map(String::as_str)))
         }
-        InvalidSetting::InvalidValue { path, expected, found } => {
+        InvalidFlowSetting::InvalidValue { path, expected, found } => {
             format!("`{prefix}{path}`: expected {expected}, found {found}")
         }
     }
 }
 
 /// Parses a value as typed on the command line: strings need no quotes, and lists no brackets.
-fn parse_setting_value(setting: &SettingSpec, text: &str) -> Value {
+fn parse_setting_value(setting: &FlowSettingSpec, text: &str) -> Value {
     match &setting.value_type {
-        SettingType::Choice(_) | SettingType::Text | SettingType::LongText(_) | SettingType::Model => {
+        FlowSettingType::Choice(_) | FlowSettingType::Text | FlowSettingType::LongText(_) | FlowSettingType::Model => {
             Value::String(strip_quotes(text).to_owned())
         }
-        SettingType::List { .. } if !text.starts_with('[') => {
+        FlowSettingType::List { .. } if !text.starts_with('[') => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             Value::Array(
                 items.map(|item| parse_toml_value(item).unwrap_or_else(|| strip_quotes(item).into())).collect(),
@@ -84,10 +83,10 @@ fn parse_setting_value(setting: &SettingSpec, text: &str) -> Value {
 }
 
 /// Whether a setting accepts a whole table, which may be given as a TOML file.
-fn can_be_toml_file(value_type: &SettingType) -> bool {
+fn can_be_toml_file(value_type: &FlowSettingType) -> bool {
     match value_type {
-        SettingType::AnyTable(_) => true,
-        SettingType::OneOf(choices) => choices.iter().any(can_be_toml_file),
+        FlowSettingType::AnyTable(_) => true,
+        FlowSettingType::OneOf(choices) => choices.iter().any(can_be_toml_file),
         _ => false,
     }
 }

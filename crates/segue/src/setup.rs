@@ -10,33 +10,33 @@ use segue_core::body::BodyId;
 use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, ModelName};
-use segue_domains::{McpGatewayTool, SqliteRecordsTool};
+use segue_domains::{DomainMcpServersTool, SqliteRecordsTool};
 use segue_engine::clock::SystemClock;
 use segue_engine::limits::DRAIN_MS_MAX;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::tools::ToolRegistry;
-use segue_engine::{CrossNodeUpdateSource, Engine, EngineConfig, SessionPlacement, SessionResumePolicy};
+use segue_engine::{CrossNodeSessionUpdateSource, Engine, EngineConfig, SessionPlacement, SessionResumePolicy};
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::{MCP_TOOL, RECORDS_TOOL};
-use segue_mcp::McpAgentTools;
+use segue_mcp::McpToolHost;
 use segue_models::ModelRegistry;
-use segue_server::{CrossServerSharedState, HttpCrossNodeUpdateSource, KeyCallPolicy};
-use segue_tools::{SupervisorProgram, WorkspaceToolHost};
+use segue_server::{ApiKeyLimitCallPolicy, CrossServerSharedState, HttpCrossNodeUpdateSource};
+use segue_tools::{CommandSupervisorProgram, WorkspaceToolHost};
 
-use crate::cli::{ConversationArgs, GlobalArgs, ModelArgs};
+use crate::cli::{GlobalArgs, ModelAndCassetteArgs, SessionAndReplySourceArgs};
 use crate::commands::{NO_MODEL_WARNING, REHEARSAL_WARNING};
 use crate::config::{
     self, Config, ConfigFileOrigin, ConfigValue, ConfigValueOrigin, RecordedDefinitionLoader, UserDirs,
 };
 use crate::limits::{CONFIG_BYTES_MAX, NODE_DRAIN_MS_MAX};
-use crate::model_setup::{self, OllamaSearchExtent, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
+use crate::model_setup::{self, ModelDiscoveryExtent, ResolvedModelSetup, SCRIPTED_MODEL_NAME};
 use crate::print;
 use crate::store_location::{ClusterNodeOptions, StoreLocation};
 use crate::suggest::suggestion_hint;
-use crate::trust::{self, FolderTrust, TrustCheckedActions};
+use crate::trust::{self, ConfigActionsUsedByCommand, FolderTrustAssessment};
 
 /// A running engine and the defaults of its configuration.
-pub(crate) struct RunningEngine {
+pub(crate) struct EngineWithSessionDefaults {
     pub engine: Engine,
     /// What the servers of the store share besides sessions.
     pub shared: CrossServerSharedState,
@@ -48,7 +48,7 @@ pub(crate) struct RunningEngine {
     pub mid_turn_policy: MidTurnPolicy,
 }
 
-impl RunningEngine {
+impl EngineWithSessionDefaults {
     /// Whether a role of some flow uses the rehearsal model.
     pub(crate) fn uses_rehearsal_model(&self) -> bool {
         self.rehearsal_warning.is_some()
@@ -65,7 +65,7 @@ impl RunningEngine {
 /// Options for starting an engine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EngineStartOptions<'s> {
-    pub playback: ModelReplySource<'s>,
+    pub playback: ModelRecordOrReplayMode<'s>,
     /// The default model, instead of the configured one.
     pub model: Option<&'s str>,
     /// When the engine resumes pending work.
@@ -76,7 +76,7 @@ pub(crate) struct EngineStartOptions<'s> {
 
 /// Where replies come from, and whether they are recorded.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) enum ModelReplySource<'s> {
+pub(crate) enum ModelRecordOrReplayMode<'s> {
     /// From the configured models.
     #[default]
     Live,
@@ -88,7 +88,7 @@ pub(crate) enum ModelReplySource<'s> {
     Replay(&'s Path),
 }
 
-impl<'s> ModelReplySource<'s> {
+impl<'s> ModelRecordOrReplayMode<'s> {
     /// Returns the mode for the command line, which allows only one of these options.
     pub(crate) fn from_args(script: Option<&'s Path>, record: Option<&'s Path>, replay: Option<&'s Path>) -> Self {
         let script = script.map(Self::Script).or(replay.map(Self::Replay));
@@ -98,10 +98,10 @@ impl<'s> ModelReplySource<'s> {
 
 impl<'s> EngineStartOptions<'s> {
     /// Returns the options for a conversation in one session.
-    pub(crate) fn for_session_args(session_args: &'s ConversationArgs) -> Self {
-        let ModelArgs { model, record, replay } = &session_args.model_args;
+    pub(crate) fn for_session_args(session_args: &'s SessionAndReplySourceArgs) -> Self {
+        let ModelAndCassetteArgs { model, record, replay } = &session_args.model_args;
         let playback =
-            ModelReplySource::from_args(session_args.script.as_deref(), record.as_deref(), replay.as_deref());
+            ModelRecordOrReplayMode::from_args(session_args.script.as_deref(), record.as_deref(), replay.as_deref());
         Self {
             playback,
             model: model.as_deref(),
@@ -113,7 +113,7 @@ impl<'s> EngineStartOptions<'s> {
     /// Returns the options for a command on one session, with replies from a scenario if one is given.
     pub(crate) fn for_command(script: Option<&'s Path>) -> Self {
         Self {
-            playback: ModelReplySource::from_args(script, None, None),
+            playback: ModelRecordOrReplayMode::from_args(script, None, None),
             model: None,
             recovery: SessionResumePolicy::OnUse,
             node: ClusterNodeOptions::default(),
@@ -121,11 +121,15 @@ impl<'s> EngineStartOptions<'s> {
     }
 
     /// Returns what an engine with these options may do that needs trust.
-    fn required_trust(&self) -> Option<TrustCheckedActions> {
+    fn required_trust(&self) -> Option<ConfigActionsUsedByCommand> {
         match (self.playback, self.recovery) {
-            (ModelReplySource::Script(_) | ModelReplySource::Replay(_), _) => Some(TrustCheckedActions::DomainServers),
-            (ModelReplySource::Live, SessionResumePolicy::Never) => None,
-            (ModelReplySource::Live | ModelReplySource::Record(_), _) => Some(TrustCheckedActions::Everything),
+            (ModelRecordOrReplayMode::Script(_) | ModelRecordOrReplayMode::Replay(_), _) => {
+                Some(ConfigActionsUsedByCommand::DomainServers)
+            }
+            (ModelRecordOrReplayMode::Live, SessionResumePolicy::Never) => None,
+            (ModelRecordOrReplayMode::Live | ModelRecordOrReplayMode::Record(_), _) => {
+                Some(ConfigActionsUsedByCommand::Everything)
+            }
         }
     }
 
@@ -133,9 +137,10 @@ impl<'s> EngineStartOptions<'s> {
     /// calls of others.
     fn effective_recovery(&self) -> SessionResumePolicy {
         match (self.playback, self.recovery) {
-            (ModelReplySource::Script(_) | ModelReplySource::Replay(_), SessionResumePolicy::Immediate) => {
-                SessionResumePolicy::OnUse
-            }
+            (
+                ModelRecordOrReplayMode::Script(_) | ModelRecordOrReplayMode::Replay(_),
+                SessionResumePolicy::Immediate,
+            ) => SessionResumePolicy::OnUse,
             (_, recovery) => recovery,
         }
     }
@@ -143,16 +148,16 @@ impl<'s> EngineStartOptions<'s> {
 
 /// The configuration and the effective path of the store.
 #[derive(Debug)]
-pub(crate) struct LoadedConfig {
+pub(crate) struct ConfigWithStorePath {
     pub config: Config,
     pub store_path: ConfigValue<PathBuf>,
     /// The folder for files that belong to the store.
     pub data_folder: PathBuf,
     /// Whether the configuration is trusted, if it is the one of the current folder.
-    pub folder_trust: Option<FolderTrust>,
+    pub folder_trust: Option<FolderTrustAssessment>,
 }
 
-impl LoadedConfig {
+impl ConfigWithStorePath {
     /// Whether the configuration may use keys, call other servers and start programs.
     pub(crate) fn is_trusted(&self) -> bool {
         self.folder_trust.as_ref().is_none_or(|trust| trust.status.allows_use())
@@ -160,8 +165,11 @@ impl LoadedConfig {
 }
 
 /// Loads the configuration and starts an engine with it.
-pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<'_>) -> anyhow::Result<RunningEngine> {
-    let LoadedConfig { mut config, store_path: store, data_folder, folder_trust } = load_config(global)?;
+pub(crate) async fn start_engine(
+    global: &GlobalArgs,
+    start: EngineStartOptions<'_>,
+) -> anyhow::Result<EngineWithSessionDefaults> {
+    let ConfigWithStorePath { mut config, store_path: store, data_folder, folder_trust } = load_config(global)?;
     if let Some(scope) = start.required_trust() {
         trust::require_trust(folder_trust.as_ref(), scope)?;
     }
@@ -169,14 +177,16 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         set_default_model(&mut config, model)?;
     }
     let (assigned, flow) = match start.playback {
-        ModelReplySource::Script(file) => ResolvedModelSetup::load_script(file)?,
-        ModelReplySource::Replay(file) => (ResolvedModelSetup::load_cassette(file)?.1, None),
-        ModelReplySource::Record(file) => (resolve_model_setup(&mut config).await?.connect_recording(file)?, None),
+        ModelRecordOrReplayMode::Script(file) => ResolvedModelSetup::load_script(file)?,
+        ModelRecordOrReplayMode::Replay(file) => (ResolvedModelSetup::load_cassette(file)?.1, None),
+        ModelRecordOrReplayMode::Record(file) => {
+            (resolve_model_setup(&mut config).await?.connect_recording(file)?, None)
+        }
         // An engine that makes no calls needs no models, so none are discovered.
-        ModelReplySource::Live if start.recovery == SessionResumePolicy::Never => {
+        ModelRecordOrReplayMode::Live if start.recovery == SessionResumePolicy::Never => {
             (ResolvedModelSetup::without_models(), None)
         }
-        ModelReplySource::Live => (resolve_model_setup(&mut config).await?.connect()?, None),
+        ModelRecordOrReplayMode::Live => (resolve_model_setup(&mut config).await?.connect()?, None),
     };
     let flows = config.flows();
     let warning = match config.default_model.origin {
@@ -191,8 +201,8 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         StoreLocation::Database(_) => data_folder.join("workspaces"),
     };
     let workspaces =
-        WorkspaceToolHost::new(&workspace_state, config.workspace_registry(), SupervisorProgram::this_program());
-    let agent_servers = McpAgentTools::new(config.mcp_agent_servers());
+        WorkspaceToolHost::new(&workspace_state, config.workspace_registry(), CommandSupervisorProgram::this_program());
+    let agent_servers = McpToolHost::new(config.mcp_agent_servers());
     let is_cluster = matches!(StoreLocation::parse(&store.value), StoreLocation::Database(_));
     let (store, shared) =
         StoreLocation::parse(&store.value).open_with_shared_state(start.node.clone(), &data_folder)?;
@@ -200,10 +210,11 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
     // The results of running calls are recorded, so that the node that resumes the sessions need not repeat them.
     let is_serving = recovery == SessionResumePolicy::Immediate;
     let drain_ms_max = if is_cluster && is_serving { NODE_DRAIN_MS_MAX } else { DRAIN_MS_MAX };
-    let live_updates: Option<Arc<dyn CrossNodeUpdateSource>> = match start.node.secret.clone().filter(|_| is_cluster) {
-        Some(secret) => Some(Arc::new(HttpCrossNodeUpdateSource::new(secret).map_err(anyhow::Error::msg)?)),
-        None => None,
-    };
+    let live_updates: Option<Arc<dyn CrossNodeSessionUpdateSource>> =
+        match start.node.secret.clone().filter(|_| is_cluster) {
+            Some(secret) => Some(Arc::new(HttpCrossNodeUpdateSource::new(secret).map_err(anyhow::Error::msg)?)),
+            None => None,
+        };
     // Without other nodes there is nobody to leave a session to.
     let placement = config.session_placement_for_labels(&start.node.placements).filter(|_| is_cluster);
     let setup = EngineConfig {
@@ -218,11 +229,11 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
         recovery,
         live_updates,
         drain_ms_max,
-        call_policy: Arc::new(KeyCallPolicy::new(&shared, Arc::new(SystemClock))),
+        call_policy: Arc::new(ApiKeyLimitCallPolicy::new(&shared, Arc::new(SystemClock))),
         ..EngineConfig::new(store, flows, ModelRegistry::new(), SCRIPTED_MODEL_NAME)
     };
     let engine = Engine::start(setup).await?;
-    Ok(RunningEngine {
+    Ok(EngineWithSessionDefaults {
         engine,
         shared,
         rehearsal_warning: uses_rehearsal_model.then_some(warning),
@@ -235,12 +246,12 @@ pub(crate) async fn start_engine(global: &GlobalArgs, start: EngineStartOptions<
 pub(crate) fn tool_registry(records: SqliteRecordsTool, domains: ConfiguredDomains) -> ToolRegistry {
     ToolRegistry::default()
         .with_tool(RECORDS_TOOL, Arc::new(records))
-        .with_tool(MCP_TOOL, Arc::new(McpGatewayTool::new(domains)))
+        .with_tool(MCP_TOOL, Arc::new(DomainMcpServersTool::new(domains)))
 }
 
 /// Discovers models if needed, and resolves all of them.
 async fn resolve_model_setup(config: &mut Config) -> anyhow::Result<ResolvedModelSetup> {
-    model_setup::discover_models(config, OllamaSearchExtent::UntilFound).await;
+    model_setup::discover_models(config, ModelDiscoveryExtent::UntilFound).await;
     ResolvedModelSetup::from_config(config).await
 }
 
@@ -261,7 +272,7 @@ pub(crate) fn set_default_model(config: &mut Config, model: &str) -> anyhow::Res
 
 /// Opens an engine that only reads the store; `None` if there is no store yet.
 pub(crate) async fn open_read_only_engine(global: &GlobalArgs) -> anyhow::Result<Option<Engine>> {
-    let LoadedConfig { config, store_path: store, .. } = load_config(global)?;
+    let ConfigWithStorePath { config, store_path: store, .. } = load_config(global)?;
     let location = StoreLocation::parse(&store.value);
     if !location.may_exist() {
         return Ok(None);
@@ -280,7 +291,7 @@ pub(crate) async fn require_read_only_engine(global: &GlobalArgs) -> anyhow::Res
     match open_read_only_engine(global).await? {
         Some(engine) => Ok(engine),
         None => {
-            let LoadedConfig { store_path: store, .. } = load_config(global)?;
+            let ConfigWithStorePath { store_path: store, .. } = load_config(global)?;
             bail!(
                 "there are no sessions yet: the store {} does not exist",
                 StoreLocation::parse(&store.value).describe()
@@ -295,7 +306,7 @@ pub(crate) fn available_flows(global: &GlobalArgs) -> anyhow::Result<Vec<Arc<dyn
 }
 
 /// Loads and validates the configuration.
-pub(crate) fn load_config(global: &GlobalArgs) -> anyhow::Result<LoadedConfig> {
+pub(crate) fn load_config(global: &GlobalArgs) -> anyhow::Result<ConfigWithStorePath> {
     let dirs = UserDirs::from_env();
     let found = config::find_config_file(global.config.as_deref(), &dirs);
     let (mut config, digest) = match &found {
@@ -309,11 +320,13 @@ pub(crate) fn load_config(global: &GlobalArgs) -> anyhow::Result<LoadedConfig> {
         bail!("there is no default store, because HOME is not set; name a file with --store or SEGUE_STORE");
     };
     let folder_trust = match &found {
-        Some((file, ConfigFileOrigin::CurrentFolder)) => Some(FolderTrust::assess(file, digest, &config, &dirs)?),
+        Some((file, ConfigFileOrigin::CurrentFolder)) => {
+            Some(FolderTrustAssessment::assess(file, digest, &config, &dirs)?)
+        }
         Some((_, ConfigFileOrigin::User)) | None => None,
     };
     let data_folder = StoreLocation::parse(&store.value).data_folder(dirs.default_store_path().as_deref());
-    Ok(LoadedConfig { config, store_path: store, data_folder, folder_trust })
+    Ok(ConfigWithStorePath { config, store_path: store, data_folder, folder_trust })
 }
 
 /// Parses a configuration file, and returns also the digest of its text and of the files that it names.

@@ -18,10 +18,10 @@ mod slash_command;
 mod terminal_mode;
 mod turn_display;
 
-pub(crate) use backend::EngineBackend;
+pub(crate) use backend::LocalOrRemoteEngine;
 pub(crate) use chat_loop::{now_millis, run_chat_loop};
 pub(crate) use screen::Screen;
-pub(crate) use session_entry::{DisplayedReplySource, TerminalChatOptions};
+pub(crate) use session_entry::{ChatReplySource, TerminalChatOptions};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use segue_core::event::{Event, RecordedEvent, ToolRunOpened, ToolRunOutcome};
 use segue_core::ids::{ToolRunId, UnixMillis};
 use segue_flows::workspace_tools::{
-    ChecksResult, CommandEnd, CommandRun, FileChangeKind, FileChangesResult, MergeWorkspaceCopyResult, RunCommandResult,
+    ChecksResult, FileChangeKind, FileChangesResult, MergeWorkspaceCopyResult, RunCommandResult, WorkspaceCommandEnd,
+    WorkspaceCommandRun,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,11 +20,11 @@ const SHOWN_ARGUMENTS: [&str; 8] = ["command", "path", "from", "pattern", "glob"
 
 /// The runs that have not ended.
 #[derive(Debug, Default)]
-pub(crate) struct ToolRunLines {
+pub(crate) struct ToolRunLineBuilder {
     open: BTreeMap<ToolRunId, (ToolRunOpened, UnixMillis)>,
 }
 
-impl ToolRunLines {
+impl ToolRunLineBuilder {
     /// Applies an event. Returns the line for a run that an agent requested, or for checks, when it has ended.
     pub(crate) fn apply_event(&mut self, recorded: &RecordedEvent) -> Option<String> {
         match &recorded.event {
@@ -108,14 +109,14 @@ fn describe_result(outcome: ToolRunOutcome, value: Option<&Value>, checks: Optio
     }
 }
 
-fn describe_command(run: &CommandRun) -> String {
+fn describe_command(run: &WorkspaceCommandRun) -> String {
     match &run.end {
-        CommandEnd::Exited { code: 0 } => "✓".to_owned(),
-        CommandEnd::Exited { code } => format!("✗ exit code {code}"),
-        CommandEnd::Signalled { signal } => format!("✗ ended by signal {signal}"),
-        CommandEnd::TimedOut => "✗ out of time".to_owned(),
-        CommandEnd::OutputLimit => "✗ too much output".to_owned(),
-        CommandEnd::NotStarted { reason } => format!("✗ not started: {}", to_single_line(reason)),
+        WorkspaceCommandEnd::Exited { code: 0 } => "✓".to_owned(),
+        WorkspaceCommandEnd::Exited { code } => format!("✗ exit code {code}"),
+        WorkspaceCommandEnd::Signalled { signal } => format!("✗ ended by signal {signal}"),
+        WorkspaceCommandEnd::TimedOut => "✗ out of time".to_owned(),
+        WorkspaceCommandEnd::OutputLimit => "✗ too much output".to_owned(),
+        WorkspaceCommandEnd::NotStarted { reason } => format!("✗ not started: {}", to_single_line(reason)),
     }
 }
 
@@ -157,7 +158,7 @@ mod tests {
         let text = TextRef { body: BodyId::hash_text(""), tokens: 0 };
         let (run, failed, artifacts) = (ToolRunId(1), false, Vec::new());
         let ended = Event::ToolRunEnded { run, outcome, text, failed, value, artifacts };
-        let mut lines = ToolRunLines::default();
+        let mut lines = ToolRunLineBuilder::default();
         let recorded = |at, event| RecordedEvent { seq: Seq(1), at: UnixMillis(at), event };
         assert_eq!(lines.apply_event(&recorded(1_000, Event::ToolRunOpened(opened))), None);
         lines.apply_event(&recorded(3_500, ended))

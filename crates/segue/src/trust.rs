@@ -51,7 +51,7 @@ impl ConfigTrustStatus {
 
 /// The configuration of the current folder, what it wants, and whether it is trusted.
 #[derive(Debug)]
-pub(crate) struct FolderTrust {
+pub(crate) struct FolderTrustAssessment {
     pub file: PathBuf,
     pub requests: Vec<ActionRequiringTrust>,
     pub status: ConfigTrustStatus,
@@ -62,14 +62,14 @@ pub(crate) struct FolderTrust {
 
 /// Which requests of a configuration a command would fulfil.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TrustCheckedActions {
+pub(crate) enum ConfigActionsUsedByCommand {
     /// Models and the servers of domains.
     Everything,
     /// Only the servers of domains, because replies come from a file.
     DomainServers,
 }
 
-impl FolderTrust {
+impl FolderTrustAssessment {
     /// Determines what the configuration in `file` wants, and whether it is trusted.
     pub(crate) fn assess(file: &Path, digest: BodyId, config: &Config, dirs: &UserDirs) -> anyhow::Result<Self> {
         let file = std::path::absolute(file).context("cannot find the current folder")?;
@@ -112,10 +112,13 @@ impl FolderTrust {
 }
 
 /// Returns an error unless the configuration may do what a command needs. On a terminal the user is asked, once.
-pub(crate) fn require_trust(trust: Option<&FolderTrust>, scope: TrustCheckedActions) -> anyhow::Result<()> {
+pub(crate) fn require_trust(
+    trust: Option<&FolderTrustAssessment>,
+    scope: ConfigActionsUsedByCommand,
+) -> anyhow::Result<()> {
     let Some(trust) = trust.filter(|trust| !trust.status.allows_use()) else { return Ok(()) };
     let needed = |request: &&ActionRequiringTrust| {
-        scope == TrustCheckedActions::Everything || request.kind != ActionRequiringTrustKind::Model
+        scope == ConfigActionsUsedByCommand::Everything || request.kind != ActionRequiringTrustKind::Model
     };
     let needed: Vec<&ActionRequiringTrust> = trust.requests.iter().filter(needed).collect();
     let Some(first) = needed.first() else { return Ok(()) };

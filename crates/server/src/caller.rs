@@ -10,7 +10,7 @@ use segue_engine::{SessionQuery, root_session_name, validate_session_name};
 
 use crate::limits::OWNER_BYTES_MAX;
 use crate::problem::HttpProblem;
-use crate::usage::KeyLimits;
+use crate::usage::ApiKeyLimits;
 
 /// Separates the owner from the name in a full session name. Owner names cannot contain it.
 pub(crate) const NAMESPACE_SEPARATOR: char = segue_engine::NAMESPACE_SEPARATOR;
@@ -25,7 +25,7 @@ pub(crate) struct Caller {
     /// The flows that the caller may use; `None` for all flows.
     pub allowed_flows: Option<BTreeSet<FlowName>>,
     /// The limits of the key.
-    pub limits: Arc<KeyLimits>,
+    pub limits: Arc<ApiKeyLimits>,
 }
 
 impl Caller {

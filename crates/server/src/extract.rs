@@ -184,7 +184,7 @@ pub(crate) fn parse_numbered_id<T: std::str::FromStr<Err = String>>(given: &str)
 
 /// The response format that the client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HttpResponseFormat {
+pub(crate) enum NegotiatedResponseFormat {
     /// JSON, or the route's only format.
     Json,
     /// Server-sent events.
@@ -192,7 +192,7 @@ pub(crate) enum HttpResponseFormat {
     Text,
 }
 
-impl FromRequestParts<AppState> for HttpResponseFormat {
+impl FromRequestParts<AppState> for NegotiatedResponseFormat {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, HttpProblem> {

@@ -23,8 +23,8 @@ pub(crate) async fn guard_request(State(app): State<AppState>, mut request: Requ
     let is_openai = crate::openai::is_openai_path(request.uri().path());
     // The body of a request cannot be shared between threads, so nothing borrows the request while the keys are read.
     let authorized = match check_request(&app, &request) {
-        Ok(ApiKeyRequirement::Open) => Ok(Caller::default()),
-        Ok(ApiKeyRequirement::Authorization(given)) => authorize_caller(&app, given.as_ref()).await,
+        Ok(RequestApiKeyRequirement::Open) => Ok(Caller::default()),
+        Ok(RequestApiKeyRequirement::Authorization(given)) => authorize_caller(&app, given.as_ref()).await,
         Err(problem) => Err(problem),
     };
     let response = match authorized {
@@ -61,7 +61,7 @@ fn log_refused_request(problem: &HttpProblem, method: &Method, route: &str) {
 }
 
 /// What a request needs to be accepted.
-enum ApiKeyRequirement {
+enum RequestApiKeyRequirement {
     /// It needs no key.
     Open,
     /// Its `Authorization` header has to be checked.
@@ -69,16 +69,16 @@ enum ApiKeyRequirement {
 }
 
 /// Checks where a request comes from and what it asks for.
-fn check_request(app: &AppState, request: &Request) -> Result<ApiKeyRequirement, HttpProblem> {
+fn check_request(app: &AppState, request: &Request) -> Result<RequestApiKeyRequirement, HttpProblem> {
     check_host(&app.options, request)?;
     check_origin(&app.options, request)?;
     let path = request.uri().path();
     // The files of the studio, the pages and the health checks need no key.
     let is_open = !path.starts_with("/v1/") && path != "/metrics";
     if is_open || is_cors_preflight(request) {
-        return Ok(ApiKeyRequirement::Open);
+        return Ok(RequestApiKeyRequirement::Open);
     }
-    Ok(ApiKeyRequirement::Authorization(request.headers().get(header::AUTHORIZATION).cloned()))
+    Ok(RequestApiKeyRequirement::Authorization(request.headers().get(header::AUTHORIZATION).cloned()))
 }
 
 async fn authorize_caller(app: &AppState, given: Option<&HeaderValue>) -> Result<Caller, HttpProblem> {

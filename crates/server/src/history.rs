@@ -13,9 +13,9 @@ use segue_core::scope::ThreadKey;
 
 pub(crate) use cache::SessionHistoryCache;
 pub(crate) use entries::{
-    CallEndHistoryEntry, CallHistoryEntry, CompactionHistoryEntry, EventSeqAndTime, FailedAttemptHistoryEntry,
-    HandoverHistoryEntry, PhaseEventHistoryEntry, PhaseEventKind, RecordedFactHistoryEntry, RefusedStepHistoryEntry,
-    ReplyHistoryEntry, ThreadHistoryEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry, TurnHistoryEntry,
+    CallEndHistoryEntry, CallHistoryEntry, EventSeqAndTime, FailedCallAttemptHistoryEntry, HandoverHistoryEntry,
+    PhaseEventHistoryEntry, PhaseEventKind, RecordedFactHistoryEntry, RefusedFlowStepHistoryEntry, ReplyHistoryEntry,
+    ThreadCompactionHistoryEntry, ThreadHistoryEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry, TurnHistoryEntry,
     UserMessageHistoryEntry,
 };
 

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use self::client_stream::TimeoutTcpStream;
-use self::silent_connections::{ConnectionAwaitingFirstRequest, ConnectionsAwaitingFirstRequest};
+use self::silent_connections::{AwaitingFirstRequestGuard, ConnectionsAwaitingFirstRequest};
 use crate::app::AppState;
 use crate::limits::SHUTDOWN_MS_MAX;
 use crate::options::ServerOptions;
@@ -130,7 +130,7 @@ fn serve_connection(
     stream: TcpStream,
     router: Router,
     connections: &GracefulShutdown,
-    silent_connection: ConnectionAwaitingFirstRequest,
+    silent_connection: AwaitingFirstRequestGuard,
 ) -> impl Future<Output = ()> + Send + use<> {
     let limits = app.options.limits;
     // Responses are small and frequent. Without this option they are only slower.

@@ -12,7 +12,7 @@ use crate::problem::HttpProblem;
 /// An image to attach to a message.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewImage {
+pub(crate) struct NewMessageImage {
     /// The file in base64: PNG, JPEG, GIF or WebP.
     pub data: String,
     /// Optional; the format is detected from the bytes.
@@ -22,7 +22,7 @@ pub(crate) struct NewImage {
     pub media_type: Option<String>,
 }
 
-impl NewImage {
+impl NewMessageImage {
     /// Decodes the images of a message.
     ///
     /// # Errors
@@ -69,8 +69,8 @@ mod tests {
     fn image_format_is_detected_from_the_bytes() {
         let called = format!("data:image/png;base64,{GIF}");
         assert_eq!(parse_image_data_url(&called).expect("an image").media_type, ImageMediaType::Gif);
-        let named = NewImage { data: GIF.to_owned(), media_type: Some("image/jpeg".to_owned()) };
-        let read = NewImage::parse_all(vec![named]).expect("an image");
+        let named = NewMessageImage { data: GIF.to_owned(), media_type: Some("image/jpeg".to_owned()) };
+        let read = NewMessageImage::parse_all(vec![named]).expect("an image");
         assert_eq!((read[0].media_type, &*read[0].data), (ImageMediaType::Gif, GIF));
     }
 
@@ -81,10 +81,10 @@ mod tests {
         assert!(refused("data:image/png;base64,###").detail.contains("not base64"));
         assert!(refused("data:image/png;base64,aGVsbG8=").detail.contains("PNG, JPEG, GIF or WebP"));
         let second = vec![
-            NewImage { data: GIF.to_owned(), media_type: None },
-            NewImage { data: "?".to_owned(), media_type: None },
+            NewMessageImage { data: GIF.to_owned(), media_type: None },
+            NewMessageImage { data: "?".to_owned(), media_type: None },
         ];
-        let problem = NewImage::parse_all(second).expect_err("refused");
+        let problem = NewMessageImage::parse_all(second).expect_err("refused");
         assert_eq!((problem.code, problem.detail.as_str()), ("invalid-image", "image 2 is not base64"));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use segue_core::ids::FlowName;
-use segue_engine::{SharedRecordRead, SharedRecordVersion, SharedRecords, StoreError};
+use segue_engine::{SharedRecordReadOutcome, SharedRecordVersion, SharedRecords, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq;
 use crate::caller::{Caller, validate_owner_name};
 use crate::limits::{KEY_NAME_CHARS_MAX, KEYS_CACHE_MS, KEYS_MAX};
 use crate::shared_state::{CrossServerSharedState, read_whole_record, update_record};
-use crate::usage::KeyLimits;
+use crate::usage::ApiKeyLimits;
 
 /// The prefix of every key.
 pub(crate) const KEY_PREFIX: &str = "sg_";
@@ -46,8 +46,8 @@ pub struct StoredApiKey {
     /// The flows that the key may use; `None` for all flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<BTreeSet<FlowName>>,
-    #[serde(default, skip_serializing_if = "KeyLimits::is_empty")]
-    pub limits: KeyLimits,
+    #[serde(default, skip_serializing_if = "ApiKeyLimits::is_empty")]
+    pub limits: ApiKeyLimits,
 }
 
 /// A key to create.
@@ -59,7 +59,7 @@ pub struct ApiKeyToCreate {
     pub owner: Option<String>,
     /// The flows that the key may use; `None` for all flows.
     pub flows: Option<BTreeSet<FlowName>>,
-    pub limits: KeyLimits,
+    pub limits: ApiKeyLimits,
 }
 
 /// Why keys cannot be read or changed.
@@ -83,13 +83,13 @@ pub enum Error {
 #[derive(Debug)]
 pub struct ApiKeyStore {
     records: Arc<dyn SharedRecords>,
-    cache: Mutex<CachedKeys>,
+    cache: Mutex<CachedApiKeys>,
     /// Held by the task that reads the record again. The others wait for it.
     refreshing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct CachedKeys {
+struct CachedApiKeys {
     keys: Arc<Vec<StoredApiKey>>,
     version: Option<SharedRecordVersion>,
     checked_at: Option<Instant>,
@@ -150,7 +150,7 @@ impl ApiKeyStore {
     ///
     /// # Errors
     /// There is no key with that id, or they cannot be written.
-    pub async fn set_limits(&self, id: &str, limits: KeyLimits) -> Result<StoredApiKey, Error> {
+    pub async fn set_limits(&self, id: &str, limits: ApiKeyLimits) -> Result<StoredApiKey, Error> {
         self.change_keys(|keys| {
             let key = keys.iter_mut().find(|key| key.id == id).ok_or_else(|| Error::NoSuchKey(id.to_owned()))?;
             key.limits = limits.clone();
@@ -220,9 +220,9 @@ impl ApiKeyStore {
         let read = self.records.read_record(KEYS_RECORD, known).await;
         let mut cache = self.lock_cache();
         match read {
-            Ok(SharedRecordRead::Unchanged) => {}
-            Ok(SharedRecordRead::Missing) => (cache.keys, cache.version) = (Arc::default(), None),
-            Ok(SharedRecordRead::Found { version, bytes }) => {
+            Ok(SharedRecordReadOutcome::Unchanged) => {}
+            Ok(SharedRecordReadOutcome::Missing) => (cache.keys, cache.version) = (Arc::default(), None),
+            Ok(SharedRecordReadOutcome::Found { version, bytes }) => {
                 let keys = parse_keys(Some(&bytes)).unwrap_or_else(|error| {
                     tracing::error!(%error, "no key is accepted");
                     Vec::new()
@@ -241,7 +241,7 @@ impl ApiKeyStore {
         is_fresh.then(|| cache.keys.clone())
     }
 
-    fn lock_cache(&self) -> std::sync::MutexGuard<'_, CachedKeys> {
+    fn lock_cache(&self) -> std::sync::MutexGuard<'_, CachedApiKeys> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -40,6 +40,8 @@ pub use options::{DEFAULT_PORT, ServerLimits, ServerOptions, WebhookMasterSecret
 pub use pages::ERRORS_MARKDOWN;
 pub use problem::SERVER_ERROR_CODES;
 pub use router::openapi_document;
-pub use shared_state::{CrossServerSharedState, SharedStateCopy, SharedStateCopyError, SharedStateCopyReport};
-pub use usage::{KeyCallPolicy, KeyLimits, KeyUsage, KeyUsageStore, UtcDay};
+pub use shared_state::{
+    CrossServerSharedState, SharedStateCopyError, SharedStateCopyReport, SharedStateCopyToDatabase,
+};
+pub use usage::{ApiKeyDailyUsage, ApiKeyLimitCallPolicy, ApiKeyLimits, ApiKeyUsageStore, UtcDay};
 pub use webhooks::sign_delivery;

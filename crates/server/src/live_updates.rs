@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{BoxStream, StreamExt};
 use segue_core::ids::SessionId;
-use segue_engine::{CrossNodeUpdate, CrossNodeUpdateSource};
+use segue_engine::{CrossNodeSessionUpdate, CrossNodeSessionUpdateSource};
 use subtle::ConstantTimeEq;
 
 use crate::app::AppState;
@@ -56,7 +56,7 @@ pub(crate) async fn get_live_updates(
     Ok((StatusCode::OK, [(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
 }
 
-fn to_line(update: &CrossNodeUpdate) -> Bytes {
+fn to_line(update: &CrossNodeSessionUpdate) -> Bytes {
     // Our own types can always be serialized.
     let mut line = serde_json::to_vec(update).unwrap_or_default();
     line.push(b'\n');
@@ -91,12 +91,12 @@ impl HttpCrossNodeUpdateSource {
 }
 
 #[async_trait]
-impl CrossNodeUpdateSource for HttpCrossNodeUpdateSource {
+impl CrossNodeSessionUpdateSource for HttpCrossNodeUpdateSource {
     async fn follow_session(
         &self,
         address: &str,
         session: &SessionId,
-    ) -> Result<BoxStream<'static, CrossNodeUpdate>, String> {
+    ) -> Result<BoxStream<'static, CrossNodeSessionUpdate>, String> {
         let mut url = reqwest::Url::parse(address).map_err(|error| error.to_string())?;
         let segments = url.path_segments_mut().map_err(|()| "the address of the node is no URL with a path".to_owned());
         segments?.pop_if_empty().extend(["internal", "live", session.as_str()]);

@@ -19,31 +19,31 @@ pub(crate) const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; ver
 const LATENCY_BUCKETS_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HttpRequestLabels {
+struct HttpRequestMetricLabels {
     method: String,
     route: String,
     status: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RouteLabels {
+struct RouteMetricLabels {
     route: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MetricKindLabel {
+struct KindMetricLabels {
     kind: String,
 }
 
 /// The metrics of the server.
 pub(crate) struct ServerMetrics {
     registry: Registry,
-    requests: Family<HttpRequestLabels, Counter>,
-    request_seconds: Family<RouteLabels, Histogram>,
+    requests: Family<HttpRequestMetricLabels, Counter>,
+    request_seconds: Family<RouteMetricLabels, Histogram>,
     open_streams: Gauge,
-    stream_events: Family<MetricKindLabel, Counter>,
-    turns: Family<MetricKindLabel, Counter>,
-    deliveries: Family<MetricKindLabel, Counter>,
+    stream_events: Family<KindMetricLabels, Counter>,
+    turns: Family<KindMetricLabels, Counter>,
+    deliveries: Family<KindMetricLabels, Counter>,
     active_sessions: Gauge,
     cluster: StoreAndLeaseMetrics,
 }
@@ -100,9 +100,9 @@ impl StoreAndLeaseMetrics {
 
 /// Counts an open stream until it is dropped.
 #[derive(Debug)]
-pub(crate) struct OpenStreamGuard(Gauge);
+pub(crate) struct OpenStreamCountGuard(Gauge);
 
-impl Drop for OpenStreamGuard {
+impl Drop for OpenStreamCountGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -152,21 +152,21 @@ impl ServerMetrics {
     /// Records an answered request.
     pub(crate) fn record_request(&self, method: &Method, route: &str, status: StatusCode, took: Duration) {
         let request =
-            HttpRequestLabels { method: method.to_string(), route: route.to_owned(), status: status.as_u16() };
+            HttpRequestMetricLabels { method: method.to_string(), route: route.to_owned(), status: status.as_u16() };
         self.requests.get_or_create(&request).inc();
-        self.request_seconds.get_or_create(&RouteLabels { route: route.to_owned() }).observe(took.as_secs_f64());
+        self.request_seconds.get_or_create(&RouteMetricLabels { route: route.to_owned() }).observe(took.as_secs_f64());
     }
 
     /// Counts an open stream until the guard is dropped.
     #[must_use]
-    pub(crate) fn track_open_stream(&self) -> OpenStreamGuard {
+    pub(crate) fn track_open_stream(&self) -> OpenStreamCountGuard {
         self.open_streams.inc();
-        OpenStreamGuard(self.open_streams.clone())
+        OpenStreamCountGuard(self.open_streams.clone())
     }
 
     /// Records an event sent in a stream.
     pub(crate) fn record_stream_event(&self, kind: &str) {
-        self.stream_events.get_or_create(&MetricKindLabel { kind: kind.to_owned() }).inc();
+        self.stream_events.get_or_create(&KindMetricLabels { kind: kind.to_owned() }).inc();
     }
 
     /// Records the outcome of a turn that a client waited for.
@@ -177,12 +177,12 @@ impl ServerMetrics {
             TurnOutcome::Cancelled => "cancelled",
             TurnOutcome::Interrupted => "interrupted",
         };
-        self.turns.get_or_create(&MetricKindLabel { kind: kind.to_owned() }).inc();
+        self.turns.get_or_create(&KindMetricLabels { kind: kind.to_owned() }).inc();
     }
 
     /// Records the result of a delivery attempt.
     pub(crate) fn record_webhook_delivery(&self, result: &str) {
-        self.deliveries.get_or_create(&MetricKindLabel { kind: result.to_owned() }).inc();
+        self.deliveries.get_or_create(&KindMetricLabels { kind: result.to_owned() }).inc();
     }
 
     /// Encodes all metrics.

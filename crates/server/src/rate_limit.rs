@@ -197,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn key_with_a_lower_limit_is_told_when_to_come_back() {
         let limiter = CallerRateLimiter::new(ServerLimits::default(), None);
-        let limits = crate::usage::KeyLimits { requests_per_minute: Some(2), ..Default::default() };
+        let limits = crate::usage::ApiKeyLimits { requests_per_minute: Some(2), ..Default::default() };
         let caller = Caller { key_id: Some("k".into()), limits: Arc::new(limits), ..Caller::default() };
         assert!(limiter.take_request(&caller).await.is_ok() && limiter.take_request(&caller).await.is_ok());
         let refused = limiter.take_request(&caller).await.expect_err("too many");

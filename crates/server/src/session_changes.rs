@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use segue_core::ids::SessionUid;
-use segue_engine::{Engine, Error, SessionChangeCursor, SessionQuery, StoredSessionChange, StoredSessionListEntry};
+use segue_engine::{
+    Engine, Error, SessionListChangeCursor, SessionQuery, StoredSessionListChange, StoredSessionListEntry,
+};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -84,7 +86,7 @@ async fn poll_session_changes(engine: Engine, sender: Arc<Mutex<Option<broadcast
 /// uid of a session that was deleted.
 #[derive(Debug, Default)]
 struct StoreSessionChangePoller {
-    cursor: Option<SessionChangeCursor>,
+    cursor: Option<SessionListChangeCursor>,
     recent: HashMap<SessionUid, Arc<StoredSessionListEntry>>,
 }
 
@@ -116,14 +118,14 @@ impl StoreSessionChangePoller {
     }
 
     /// Returns none if a session was deleted that is not among the recent ones.
-    fn apply_change(&mut self, change: StoredSessionChange) -> Option<SessionListChange> {
+    fn apply_change(&mut self, change: StoredSessionListChange) -> Option<SessionListChange> {
         match change {
-            StoredSessionChange::Updated(entry) => {
+            StoredSessionListChange::Updated(entry) => {
                 let entry = Arc::new(entry);
                 self.recent.insert(entry.uid, entry.clone());
                 Some(SessionListChange::Updated(entry))
             }
-            StoredSessionChange::Deleted(uid) => self.recent.remove(&uid).map(SessionListChange::Deleted),
+            StoredSessionListChange::Deleted(uid) => self.recent.remove(&uid).map(SessionListChange::Deleted),
         }
     }
 

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_engine::{
-    SharedMeters, SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition,
+    SharedMeters, SharedRecordReadOutcome, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition,
     SharedRecordWriteOutcome, SharedRecords, SharedState, StoreError,
 };
 
 use crate::keys::ApiKeyStore;
 use crate::limits::RECORD_ATTEMPTS_MAX;
-use crate::usage::{FileKeyUsageStore, KeyUsageStore, SharedKeyUsageStore};
-pub use copy_to_database::{SharedStateCopy, SharedStateCopyError, SharedStateCopyReport};
+use crate::usage::{ApiKeyUsageStore, FileApiKeyUsageStore, SharedApiKeyUsageStore};
+pub use copy_to_database::{SharedStateCopyError, SharedStateCopyReport, SharedStateCopyToDatabase};
 use file_records::FileSharedRecords;
 
 /// What a server shares with others. Clones refer to the same state.
@@ -24,7 +24,7 @@ pub struct CrossServerSharedState {
     pub(crate) records: Arc<dyn SharedRecords>,
     /// Counts requests for all servers; without it each server counts its own.
     pub(crate) meters: Option<Arc<dyn SharedMeters>>,
-    pub(crate) key_usage: Arc<dyn KeyUsageStore>,
+    pub(crate) key_usage: Arc<dyn ApiKeyUsageStore>,
 }
 
 impl CrossServerSharedState {
@@ -34,7 +34,7 @@ impl CrossServerSharedState {
         Self {
             records: Arc::new(FileSharedRecords::from_folder(folder)),
             meters: None,
-            key_usage: Arc::new(FileKeyUsageStore::from_folder(folder)),
+            key_usage: Arc::new(FileApiKeyUsageStore::from_folder(folder)),
         }
     }
 
@@ -44,7 +44,7 @@ impl CrossServerSharedState {
         Self {
             records: store.clone(),
             meters: Some(store.clone()),
-            key_usage: Arc::new(SharedKeyUsageStore::new(store.clone(), store)),
+            key_usage: Arc::new(SharedApiKeyUsageStore::new(store.clone(), store)),
         }
     }
 
@@ -56,7 +56,7 @@ impl CrossServerSharedState {
 
     /// Returns where the usage of keys is stored.
     #[must_use]
-    pub fn key_usage(&self) -> Arc<dyn KeyUsageStore> {
+    pub fn key_usage(&self) -> Arc<dyn ApiKeyUsageStore> {
         self.key_usage.clone()
     }
 }
@@ -70,8 +70,8 @@ pub(crate) async fn read_whole_record(
     name: &str,
 ) -> Result<Option<(SharedRecordVersion, Vec<u8>)>, StoreError> {
     Ok(match records.read_record(name, None).await? {
-        SharedRecordRead::Found { version, bytes } => Some((version, bytes)),
-        SharedRecordRead::Missing | SharedRecordRead::Unchanged => None,
+        SharedRecordReadOutcome::Found { version, bytes } => Some((version, bytes)),
+        SharedRecordReadOutcome::Missing | SharedRecordReadOutcome::Unchanged => None,
     })
 }
 

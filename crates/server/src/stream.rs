@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use segue_core::event::Event;
 use segue_core::ids::{MessageId, Seq, TurnId};
-use segue_engine::{Error, SessionUpdate, Subscription};
+use segue_engine::{Error, SessionSubscription, SessionUpdate};
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::OwnedSemaphorePermit;
@@ -23,7 +23,7 @@ use crate::caller::Caller;
 use crate::event_view::{EventTextFilter, EventViewBuilder};
 use crate::extract::CallerSessionRef;
 use crate::limits::RECONNECT_MS;
-use crate::metrics::OpenStreamGuard;
+use crate::metrics::OpenStreamCountGuard;
 use crate::problem::HttpProblem;
 
 /// A request for an event stream.
@@ -51,26 +51,26 @@ pub(crate) enum StreamEndCondition {
 struct SessionEventStream {
     session_ref: CallerSessionRef,
     renderer: EventViewBuilder,
-    subscription: Subscription,
+    subscription: SessionSubscription,
     include_deltas: bool,
     until: StreamEndCondition,
     head: Seq,
     is_live: bool,
     awaited_turn: Option<TurnId>,
-    queued_messages: VecDeque<StreamMessage>,
+    queued_messages: VecDeque<EventStreamMessage>,
     is_finished: bool,
 }
 
 /// An event of a stream.
 #[derive(Debug, Clone)]
-pub(crate) struct StreamMessage {
+pub(crate) struct EventStreamMessage {
     pub kind: &'static str,
     pub id: Option<Seq>,
     /// The data, as JSON.
     pub data: String,
 }
 
-impl StreamMessage {
+impl EventStreamMessage {
     /// Creates a message.
     #[must_use]
     pub(crate) fn new(kind: &'static str, id: Option<Seq>, data: &impl Serialize) -> Self {
@@ -91,7 +91,7 @@ impl StreamMessage {
 #[derive(Debug)]
 pub(crate) struct StreamPermit {
     _permit: OwnedSemaphorePermit,
-    _open_stream: OpenStreamGuard,
+    _open_stream: OpenStreamCountGuard,
 }
 
 impl StreamPermit {
@@ -109,7 +109,7 @@ impl StreamPermit {
 pub(crate) fn sse_response(
     app: &AppState,
     permit: StreamPermit,
-    messages: impl Stream<Item = StreamMessage> + Send + 'static,
+    messages: impl Stream<Item = EventStreamMessage> + Send + 'static,
 ) -> Response {
     let retry = AxumSseEvent::default().retry(Duration::from_millis(RECONNECT_MS));
     let messages = messages.map(move |message| {
@@ -141,7 +141,9 @@ impl EventStreamRequest {
     ///
     /// # Errors
     /// The session cannot be read.
-    pub(crate) async fn into_messages(self) -> Result<impl Stream<Item = StreamMessage> + Send + 'static, HttpProblem> {
+    pub(crate) async fn into_messages(
+        self,
+    ) -> Result<impl Stream<Item = EventStreamMessage> + Send + 'static, HttpProblem> {
         let Self { session_ref, after, head, text_filter, include_deltas, until } = self;
         let app = session_ref.app.clone();
         let turn = with_session_history(&session_ref, None, |history| history.turn_at_seq(after)).await?;
@@ -172,7 +174,7 @@ impl EventStreamRequest {
 }
 
 impl SessionEventStream {
-    async fn next_message(&mut self) -> Option<StreamMessage> {
+    async fn next_message(&mut self) -> Option<EventStreamMessage> {
         loop {
             if let Some(message) = self.queued_messages.pop_front() {
                 return Some(message);
@@ -268,6 +270,6 @@ impl SessionEventStream {
 
     fn queue_event(&mut self, kind: &'static str, id: Option<Seq>, data: &impl Serialize) {
         self.session_ref.app.metrics.record_stream_event(kind);
-        self.queued_messages.push_back(StreamMessage::new(kind, id, data));
+        self.queued_messages.push_back(EventStreamMessage::new(kind, id, data));
     }
 }

@@ -19,9 +19,9 @@ use segue_engine::{SessionUsageChange, StoreError, root_session_name};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use admission::{AdmittedTurns, admit_turn, check_allowed_models, run_turn_refresh};
-pub(crate) use file_store::FileKeyUsageStore;
-pub use policy::KeyCallPolicy;
-pub(crate) use shared_store::SharedKeyUsageStore;
+pub(crate) use file_store::FileApiKeyUsageStore;
+pub use policy::ApiKeyLimitCallPolicy;
+pub(crate) use shared_store::SharedApiKeyUsageStore;
 pub(crate) use usage_copy::copy_usage;
 
 const MS_PER_DAY: u64 = 86_400_000;
@@ -31,7 +31,7 @@ const MICROUSD_PER_USD: f64 = 1_000_000.0;
 /// The limits of a key. A limit that is `None` does not apply.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct KeyLimits {
+pub struct ApiKeyLimits {
     /// The cost per day, in millionths of a dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_microusd_per_day: Option<u64>,
@@ -48,7 +48,7 @@ pub struct KeyLimits {
     pub requests_per_minute: Option<u32>,
 }
 
-impl KeyLimits {
+impl ApiKeyLimits {
     /// Returns whether no limit applies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -64,7 +64,7 @@ impl KeyLimits {
     }
 
     /// Returns the daily limit that is used up, in words; `None` if there is none.
-    pub(crate) fn find_spent_limit(&self, usage: &KeyUsage) -> Option<String> {
+    pub(crate) fn find_spent_limit(&self, usage: &ApiKeyDailyUsage) -> Option<String> {
         let cost = self.cost_microusd_per_day.filter(|max| usage.cost_microusd >= *max);
         let tokens = self.tokens_per_day.filter(|max| usage.total_tokens() >= *max);
         match (cost, tokens) {
@@ -77,7 +77,7 @@ impl KeyLimits {
 
 /// What a key used on one day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct KeyUsage {
+pub struct ApiKeyDailyUsage {
     pub cost_microusd: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -85,7 +85,7 @@ pub struct KeyUsage {
     pub unpriced_answers: u64,
 }
 
-impl KeyUsage {
+impl ApiKeyDailyUsage {
     /// Returns the sum of input and output tokens.
     #[must_use]
     pub fn total_tokens(&self) -> u64 {
@@ -122,7 +122,7 @@ impl std::fmt::Display for UtcDay {
 /// An implementation may be shared by several processes. Names of sessions must not be stored in readable form, because they
 /// would outlive the sessions.
 #[async_trait]
-pub trait KeyUsageStore: Send + Sync + std::fmt::Debug {
+pub trait ApiKeyUsageStore: Send + Sync + std::fmt::Debug {
     /// Makes a key pay for the calls of a session and of its children; `None` makes nobody pay. Returns when this is durable.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ pub trait KeyUsageStore: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// The usage cannot be read.
-    async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<KeyUsage>;
+    async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<ApiKeyDailyUsage>;
 
     /// Counts a session among those that a key keeps busy on all servers. Returns false if `turns_max` others are busy. Stores
     /// of one machine count nothing here.
@@ -223,9 +223,16 @@ mod tests {
 
     #[test]
     fn spent_limit_is_named() {
-        let limits =
-            KeyLimits { cost_microusd_per_day: Some(1_500_000), tokens_per_day: Some(100), ..KeyLimits::default() };
-        let usage = |cost_microusd, input_tokens| KeyUsage { cost_microusd, input_tokens, ..KeyUsage::default() };
+        let limits = ApiKeyLimits {
+            cost_microusd_per_day: Some(1_500_000),
+            tokens_per_day: Some(100),
+            ..ApiKeyLimits::default()
+        };
+        let usage = |cost_microusd, input_tokens| ApiKeyDailyUsage {
+            cost_microusd,
+            input_tokens,
+            ..ApiKeyDailyUsage::default()
+        };
         assert_eq!(limits.find_spent_limit(&usage(1_499_999, 99)), None);
         assert_eq!(limits.find_spent_limit(&usage(1_500_000, 0)).as_deref(), Some("its budget of $1.50 per day"));
         assert_eq!(limits.find_spent_limit(&usage(0, 100)).as_deref(), Some("its 100 tokens per day"));

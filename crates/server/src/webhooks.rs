@@ -17,7 +17,7 @@ use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use segue_core::event::{Event, RetryDecision, ToolRunHoldReason};
 use segue_core::ids::SessionId;
-use segue_engine::{SessionChangeCursor, SharedRecords, StoreError};
+use segue_engine::{SessionListChangeCursor, SharedRecords, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use utoipa::ToSchema;
@@ -29,7 +29,7 @@ use crate::problem::HttpProblem;
 use crate::shared_state::{read_whole_record, update_record};
 
 pub(crate) use delivery_loop::{NO_WEBHOOK_SECRET_DETAIL, run_webhook_delivery};
-pub(crate) use delivery_queue::{VersionedDeliveryQueue, WebhookDeliveryQueue, queue_record_name};
+pub(crate) use delivery_queue::{VersionedWebhookDeliveryQueue, WebhookDeliveryQueue, queue_record_name};
 pub(crate) use delivery_request::send_webhook_ping;
 
 /// The name of the record with all webhooks. The queue of a webhook is a record `webhooks/ID`.
@@ -111,7 +111,7 @@ pub(crate) struct Webhook {
     /// The last change of the session list before the webhook was created.
     #[serde(default)]
     #[schema(value_type = u64)]
-    pub after_change: SessionChangeCursor,
+    pub after_change: SessionListChangeCursor,
 }
 
 impl Webhook {
@@ -131,7 +131,7 @@ impl Webhook {
 
 /// An attempt to deliver an event.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct DeliveryAttempt {
+pub(crate) struct WebhookDeliveryAttempt {
     /// The id that the receiver sees; equal for all attempts of an event.
     pub id: String,
     pub session: String,
@@ -156,7 +156,7 @@ pub(crate) struct DeliveryAttempt {
 #[derive(Debug)]
 pub(crate) struct WebhookStore {
     records: Arc<dyn SharedRecords>,
-    recent_attempts: Mutex<HashMap<String, VecDeque<DeliveryAttempt>>>,
+    recent_attempts: Mutex<HashMap<String, VecDeque<WebhookDeliveryAttempt>>>,
 }
 
 impl From<StoreError> for HttpProblem {
@@ -223,7 +223,7 @@ impl WebhookStore {
 
     /// Returns the most recent delivery attempts of a webhook, newest first.
     #[must_use]
-    pub(crate) fn recent_attempts(&self, id: &str) -> Vec<DeliveryAttempt> {
+    pub(crate) fn recent_attempts(&self, id: &str) -> Vec<WebhookDeliveryAttempt> {
         let attempts = self.recent_attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts.get(id).map(|attempts| attempts.iter().rev().cloned().collect()).unwrap_or_default()
     }
@@ -233,7 +233,7 @@ impl WebhookStore {
     /// # Errors
     /// The queue cannot be read.
     pub(crate) async fn failing_session_count(&self, webhook: &Webhook) -> Result<usize, HttpProblem> {
-        Ok(delivery_queue::VersionedDeliveryQueue::load(self.records.as_ref(), webhook)
+        Ok(delivery_queue::VersionedWebhookDeliveryQueue::load(self.records.as_ref(), webhook)
             .await?
             .queue
             .failing_session_count())
@@ -245,7 +245,7 @@ impl WebhookStore {
         attempts.values_mut().for_each(|attempts| attempts.retain(|attempt| attempt.session != session.as_str()));
     }
 
-    fn record_attempt(&self, id: &str, attempt: DeliveryAttempt) {
+    fn record_attempt(&self, id: &str, attempt: WebhookDeliveryAttempt) {
         let mut attempts = self.recent_attempts.lock().unwrap_or_else(PoisonError::into_inner);
         let attempts = attempts.entry(id.to_owned()).or_default();
         attempts.push_back(attempt);
@@ -334,7 +334,7 @@ mod tests {
             flows: None,
             owner: None,
             created: 0,
-            after_change: SessionChangeCursor::default(),
+            after_change: SessionListChangeCursor::default(),
         };
         assert!(all.matches_session(&"fox".into(), "chat") && all.wants_event(WebhookEventKind::ReplySent));
         let some = Webhook {

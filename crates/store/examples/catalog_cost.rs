@@ -12,7 +12,7 @@ use segue_core::ids::{Seq, SessionId, UnixMillis};
 use segue_store::sqlite::SqliteStore;
 use segue_store::{
     JournalCommit, JournalRecord, JournalWriter, PendingWorkQuery, PendingWorkStatus, SessionCatalog,
-    SessionChangeCursor, SessionQuery, SessionSummary, SpawnedSession, StoreMaintenance,
+    SessionListChangeCursor, SessionQuery, SessionSummary, SpawnedSession, StoreMaintenance,
 };
 
 const SESSION_COUNTS: [u64; 2] = [1_000, 100_000];
@@ -50,7 +50,7 @@ async fn measure_queries(store: &SqliteStore, count: u64) -> Result<(), segue_st
     let titled = SessionQuery { text: Some("number 7".into()), ..newest.clone() };
     let pending = PendingWorkQuery { due_until: UnixMillis(count), after_cursor: None, limit: 50 };
     let last = store.changes_after(None, 1).await?.next_cursor;
-    let recent = SessionChangeCursor(last.0.saturating_sub(50));
+    let recent = SessionListChangeCursor(last.0.saturating_sub(50));
     report(count, "list", || store.list_sessions(&newest)).await?;
     report(count, "list of an owner", || store.list_sessions(&owned)).await?;
     report(count, "search by title", || store.list_sessions(&titled)).await?;

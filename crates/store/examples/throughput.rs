@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::ids::{Seq, SessionId, UnixMillis};
 use segue_store::sqlite::SqliteStore;
-use segue_store::{CommitBody, JournalCommit, JournalRecord, PendingWorkStatus, SessionSummary, Store};
+use segue_store::{CommittedTextBody, JournalCommit, JournalRecord, PendingWorkStatus, SessionSummary, Store};
 
 const TEXT_CHARS: usize = 900;
 const EVENT_CHARS: usize = 200;
@@ -132,7 +132,7 @@ fn make_commit(session: &SessionId, lease: segue_store::Lease, text: String, fil
         pending_work: PendingWorkStatus::Now,
     };
     let text = TextToStore { id, text: text.into(), kind: BodyVisibility::Conversation };
-    let bodies = vec![CommitBody { text, first_used_by: lease.head.next() }];
+    let bodies = vec![CommittedTextBody { text, first_used_by: lease.head.next() }];
     let summary = Some(summary);
     JournalCommit { bodies, summary, ..JournalCommit::of_records(session.clone(), lease.epoch, lease.head, records) }
 }

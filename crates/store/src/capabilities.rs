@@ -8,9 +8,10 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
 use crate::{
-    Error, ForkSpec, InboxEmptiness, InboxEntry, IntegrityReport, JournalCommit, JournalRecord, Lease,
-    LeaseRenewalResult, NewSubmission, PendingWorkPage, PendingWorkQuery, SessionChangeCursor, SessionChangePage,
-    SessionListPage, SessionNameAndUid, SessionQuery, Snapshot, StoreMetrics, SubmissionStatus, TakeoverPolicy,
+    Error, InboxEmptiness, InboxEntry, InboxSubmissionStatus, IntegrityReport, JournalCommit, JournalRecord, Lease,
+    LeaseRenewalResult, LeaseTakeoverPolicy, NewInboxSubmission, PendingWorkPage, PendingWorkQuery, SessionForkSpec,
+    SessionListChangeCursor, SessionListChangePage, SessionListPage, SessionNameAndUid, SessionQuery, Snapshot,
+    StoreMetrics,
 };
 
 /// Reads journals. Needs no lease.
@@ -48,7 +49,7 @@ pub trait JournalWriter: Send + Sync + Debug {
 
     /// Creates a session, without a holder, from the first records of another. Bodies are shared, not copied; each
     /// session can be deleted without affecting the other. The new session has no parent and an empty inbox.
-    async fn fork_session(&self, fork: ForkSpec) -> Result<SessionUid, Error>;
+    async fn fork_session(&self, fork: SessionForkSpec) -> Result<SessionUid, Error>;
 
     /// Marks a session for deletion and acquires its lease, so that the caller can close it and delete its children
     /// before it calls [`delete_session`](Self::delete_session). From now on the session is not listed, has no pending
@@ -61,7 +62,11 @@ pub trait JournalWriter: Send + Sync + Debug {
     /// The data is erased from the disk, at the latest when the last reader of an older state has finished. If the
     /// session has a parent, `notice_to_parent` is put into the parent's inbox in the same transaction. Refused while
     /// another live process holds the session, and while the session has children ([`Error::HasChildren`]).
-    async fn delete_session(&self, session: &SessionId, notice_to_parent: Option<NewSubmission>) -> Result<(), Error>;
+    async fn delete_session(
+        &self,
+        session: &SessionId,
+        notice_to_parent: Option<NewInboxSubmission>,
+    ) -> Result<(), Error>;
 }
 
 /// Decides which process may write to a session.
@@ -69,7 +74,7 @@ pub trait JournalWriter: Send + Sync + Debug {
 pub trait LeaseStore: Send + Sync + Debug {
     /// Makes the caller the only writer of `session`: the epoch rises, and writers with older epochs are rejected. An
     /// earlier lease of the same process is no obstacle.
-    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error>;
+    async fn acquire_lease(&self, session: &SessionId, takeover: LeaseTakeoverPolicy) -> Result<Lease, Error>;
 
     /// Returns how long a lease lasts after it was acquired or renewed; none if leases last as long as their process.
     fn lease_ms(&self) -> Option<u64>;
@@ -98,14 +103,15 @@ pub trait InboxStore: Send + Sync + Debug {
         &self,
         session: &SessionId,
         expected: Option<SessionUid>,
-        submission: NewSubmission,
+        submission: NewInboxSubmission,
     ) -> Result<SessionUid, Error>;
 
     /// Reads at most `limit` entries, oldest first.
     async fn read_inbox(&self, session: &SessionId, limit: usize) -> Result<Vec<InboxEntry>, Error>;
 
     /// Returns what became of a submission.
-    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId) -> Result<SubmissionStatus, Error>;
+    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId)
+    -> Result<InboxSubmissionStatus, Error>;
 
     /// Returns at most `limit` of the sessions that this process holds and that have entries. Cheap enough to be called
     /// twice a second.
@@ -134,8 +140,11 @@ pub trait SessionCatalog: Send + Sync + Debug {
 
     /// Returns at most `limit` changes of the session list after `after`, in the order of their commits. Without a cursor
     /// it returns no changes, only the newest cursor.
-    async fn changes_after(&self, after: Option<SessionChangeCursor>, limit: usize)
-    -> Result<SessionChangePage, Error>;
+    async fn changes_after(
+        &self,
+        after: Option<SessionListChangeCursor>,
+        limit: usize,
+    ) -> Result<SessionListChangePage, Error>;
 }
 
 /// Care of the store as a whole.

@@ -218,11 +218,11 @@ pub struct PendingWorkPage {
 /// A position in the changes of the session list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(transparent)]
-pub struct SessionChangeCursor(pub u64);
+pub struct SessionListChangeCursor(pub u64);
 
 /// A change of the session list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoredSessionChange {
+pub enum StoredSessionListChange {
     /// A session was created, or its summary changed.
     Updated(StoredSessionListEntry),
     /// A session was deleted, or its deletion has begun.
@@ -231,10 +231,10 @@ pub enum StoredSessionChange {
 
 /// Changes of the session list, in the order of their commits. Only the last change of each session is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionChangePage {
-    pub changes: Vec<StoredSessionChange>,
+pub struct SessionListChangePage {
+    pub changes: Vec<StoredSessionListChange>,
     /// Where the next page begins.
-    pub next_cursor: SessionChangeCursor,
+    pub next_cursor: SessionListChangeCursor,
     /// Whether deletions before the first of these changes may be missing, because the cursor is too old. The reader
     /// should list the sessions again.
     pub misses_deletions: bool,

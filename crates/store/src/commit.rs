@@ -3,7 +3,7 @@
 use segue_core::body::{BodyId, TextToStore};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SubmissionId, UnixMillis};
 
-use crate::inbox::{HandledInboxEntry, OutgoingSubmission, SpawnedSession};
+use crate::inbox::{HandledInboxEntry, OutgoingInboxSubmission, SpawnedSession};
 use crate::limits::SEQ_MAX;
 use crate::{Error, SessionSummary, validate_session_id};
 
@@ -19,7 +19,7 @@ pub struct JournalRecord {
 
 /// A text that is stored with a commit. One that is stored already is not stored again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitBody {
+pub struct CommittedTextBody {
     pub text: TextToStore,
     /// The first record of the commit that refers to the text. A fork that ends before this record does not share it.
     pub first_used_by: Seq,
@@ -36,7 +36,7 @@ pub struct JournalCommit {
     /// At least one record.
     pub records: Vec<JournalRecord>,
     /// Texts that the records refer to for the first time.
-    pub bodies: Vec<CommitBody>,
+    pub bodies: Vec<CommittedTextBody>,
     /// Replaces the session's summary, if given.
     pub summary: Option<SessionSummary>,
     /// Inbox entries that the records account for. They are deleted, and their outcomes are kept. If one of them is not
@@ -45,7 +45,7 @@ pub struct JournalCommit {
     /// Sessions that are created as children of this one, before `outgoing` is delivered.
     pub spawned: Vec<SpawnedSession>,
     /// Submissions to other sessions, in this order.
-    pub outgoing: Vec<OutgoingSubmission>,
+    pub outgoing: Vec<OutgoingInboxSubmission>,
     /// Whether the commit ends a series of takeovers without progress; see
     /// [`StoredSessionListEntry::is_quarantined`](crate::StoredSessionListEntry::is_quarantined).
     pub shows_progress: bool,
@@ -64,7 +64,7 @@ pub struct Snapshot {
 
 /// How to fork a session.
 #[derive(Debug, Clone)]
-pub struct ForkSpec {
+pub struct SessionForkSpec {
     pub from: SessionId,
     /// The last record that is copied.
     pub at_seq: Seq,
@@ -120,7 +120,7 @@ fn validate_records(
     session: &SessionId,
     head: Seq,
     records: &[JournalRecord],
-    bodies: &[CommitBody],
+    bodies: &[CommittedTextBody],
 ) -> Result<(), Error> {
     let malformed = |detail: String| Err(Error::Malformed { session: session.clone(), detail });
     if records.is_empty() {
@@ -136,7 +136,7 @@ fn validate_records(
             return malformed(format!("record {} where record {last} was expected", record.seq));
         }
     }
-    for CommitBody { text, first_used_by } in bodies {
+    for CommittedTextBody { text, first_used_by } in bodies {
         if BodyId::hash_text(&text.text) != text.id {
             return malformed(format!("body id {} is not the hash of its text", text.id));
         }

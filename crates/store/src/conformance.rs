@@ -9,7 +9,7 @@ use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::ids::{Seq, SessionId, UnixMillis};
 
 use crate::{
-    CommitBody, JournalCommit, JournalRecord, Lease, PendingWorkQuery, PendingWorkStatus, SessionSummary, Store,
+    CommittedTextBody, JournalCommit, JournalRecord, Lease, PendingWorkQuery, PendingWorkStatus, SessionSummary, Store,
     StoreClock,
 };
 
@@ -269,7 +269,8 @@ pub fn sample_long_commit(session: &SessionId, lease: Lease, count: u64) -> Jour
     };
     let records = (1..=count).zip(&texts).map(make_record).collect();
     let bodies = (1..=count).zip(texts);
-    let bodies = bodies.map(|(step, text)| CommitBody { text, first_used_by: Seq(lease.head.0 + step) }).collect();
+    let bodies =
+        bodies.map(|(step, text)| CommittedTextBody { text, first_used_by: Seq(lease.head.0 + step) }).collect();
     JournalCommit { records, bodies, ..sample_commit(session, lease, 0) }
 }
 
@@ -282,8 +283,8 @@ pub fn sample_commit(session: &SessionId, lease: Lease, count: u64) -> JournalCo
 
 /// Returns texts that the first record after the lease's head refers to.
 #[must_use]
-pub fn first_record_bodies(lease: Lease, texts: Vec<TextToStore>) -> Vec<CommitBody> {
-    texts.into_iter().map(|text| CommitBody { text, first_used_by: lease.head.next() }).collect()
+pub fn first_record_bodies(lease: Lease, texts: Vec<TextToStore>) -> Vec<CommittedTextBody> {
+    texts.into_iter().map(|text| CommittedTextBody { text, first_used_by: lease.head.next() }).collect()
 }
 
 /// A session and the lease of its writer.

@@ -159,7 +159,7 @@ pub(crate) fn decompress(packed: &[u8]) -> Result<Vec<u8>, String> {
 
 /// A journal row's reference to a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BodyRef {
+pub(crate) struct JournalRowBodyRef {
     /// The row of the body.
     pub(crate) body: i64,
     pub(crate) is_visible: bool,
@@ -172,7 +172,7 @@ pub(crate) struct BodyRef {
 const MARK_RECORD_OFFSETS: u8 = 0;
 
 /// Encodes the references of a journal row to the bodies that came with it.
-pub(crate) fn encode_body_refs(body_refs: &[BodyRef]) -> Vec<u8> {
+pub(crate) fn encode_body_refs(body_refs: &[JournalRowBodyRef]) -> Vec<u8> {
     let mut out = vec![MARK_RECORD_OFFSETS];
     for body_ref in body_refs {
         write_varint(&mut out, body_ref.body.cast_unsigned() << 1 | u64::from(body_ref.is_visible));
@@ -182,14 +182,18 @@ pub(crate) fn encode_body_refs(body_refs: &[BodyRef]) -> Vec<u8> {
 }
 
 /// Decodes the result of [`encode_body_refs`]. A reference without an offset counts as one of the first record.
-pub(crate) fn decode_body_refs(mut bytes: &[u8]) -> Result<Vec<BodyRef>, String> {
+pub(crate) fn decode_body_refs(mut bytes: &[u8]) -> Result<Vec<JournalRowBodyRef>, String> {
     let has_offsets = bytes.first() == Some(&MARK_RECORD_OFFSETS);
     bytes = &bytes[usize::from(has_offsets)..];
     let mut body_refs = Vec::new();
     while !bytes.is_empty() {
         let number = read_varint(&mut bytes)?;
         let record_offset = if has_offsets { read_varint(&mut bytes)? } else { 0 };
-        body_refs.push(BodyRef { body: (number >> 1).cast_signed(), is_visible: number & 1 == 1, record_offset });
+        body_refs.push(JournalRowBodyRef {
+            body: (number >> 1).cast_signed(),
+            is_visible: number & 1 == 1,
+            record_offset,
+        });
     }
     Ok(body_refs)
 }
@@ -436,8 +440,8 @@ mod tests {
         fn body_references_survive_encoding(
             parts in prop::collection::vec((0i64..i64::MAX >> 1, any::<bool>(), any::<u64>()), 0..9)
         ) {
-            let to_ref = |(body, is_visible, record_offset)| BodyRef { body, is_visible, record_offset };
-            let body_refs: Vec<BodyRef> = parts.into_iter().map(to_ref).collect();
+            let to_ref = |(body, is_visible, record_offset)| JournalRowBodyRef { body, is_visible, record_offset };
+            let body_refs: Vec<JournalRowBodyRef> = parts.into_iter().map(to_ref).collect();
             prop_assert_eq!(decode_body_refs(&encode_body_refs(&body_refs)), Ok(body_refs));
         }
     }
@@ -446,7 +450,7 @@ mod tests {
     fn body_references_without_offsets_are_read_as_those_of_the_first_record() {
         let mut written = Vec::new();
         write_varint(&mut written, 300 << 1 | 1);
-        let body_ref = BodyRef { body: 300, is_visible: true, record_offset: 0 };
+        let body_ref = JournalRowBodyRef { body: 300, is_visible: true, record_offset: 0 };
         assert_eq!(decode_body_refs(&written), Ok(vec![body_ref]));
     }
 

@@ -3,7 +3,7 @@
 use segue_core::body::BodyId;
 use segue_core::ids::{SessionId, SessionUid, SubmissionId, UnixMillis};
 
-use crate::commit::{CommitBody, JournalRecord};
+use crate::commit::{CommittedTextBody, JournalRecord};
 use crate::limits::{INBOX_BYTES_MAX, INBOX_ENTRIES_MAX, INBOX_EXEMPT_ENTRIES_MAX};
 use crate::{Error, SessionSummary};
 
@@ -16,7 +16,7 @@ pub struct SessionNameAndUid {
 
 /// An input for a session that is put into its inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewSubmission {
+pub struct NewInboxSubmission {
     /// Chosen at random by the submitter.
     pub id: SubmissionId,
     /// When it was submitted, by the submitter's clock.
@@ -49,14 +49,14 @@ pub struct HandledInboxEntry {
 
 /// A submission to another session that is part of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutgoingSubmission {
+pub struct OutgoingInboxSubmission {
     pub to: SessionId,
     /// The receiver's uid, if the sender knows it.
     pub expected: Option<SessionUid>,
-    pub submission: NewSubmission,
+    pub submission: NewInboxSubmission,
     /// Put into the sender's own inbox if the submission cannot be delivered: the receiver does not exist, is being
     /// deleted, has another uid than expected, or has a full inbox. Always exempt from the limit.
-    pub bounce: Option<NewSubmission>,
+    pub bounce: Option<NewInboxSubmission>,
 }
 
 /// A child session that a commit creates. It has no holder, and its parent is the committing session.
@@ -65,10 +65,10 @@ pub struct SpawnedSession {
     pub session: SessionId,
     /// At least one record, from sequence number 1 on.
     pub records: Vec<JournalRecord>,
-    pub bodies: Vec<CommitBody>,
+    pub bodies: Vec<CommittedTextBody>,
     pub summary: SessionSummary,
     /// The first entries of its inbox, with the parent as sender.
-    pub entries: Vec<NewSubmission>,
+    pub entries: Vec<NewInboxSubmission>,
 }
 
 /// Whether an inbox has entries.
@@ -86,7 +86,7 @@ impl InboxEmptiness {
 
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SubmissionStatus {
+pub enum InboxSubmissionStatus {
     /// The session has no such submission, or its outcome is older than 24 hours.
     Unknown,
     /// It waits in the inbox.
@@ -100,7 +100,7 @@ pub enum SubmissionStatus {
 
 /// Who submits, which decides how much an inbox accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SubmitterKind {
+pub(crate) enum InboxSubmitterKind {
     /// Its exempt submissions are limited too, because a client may submit any number of them.
     Client,
     Session,
@@ -118,13 +118,13 @@ impl InboxSize {
     pub(crate) fn ensure_room_for(
         self,
         session: &SessionId,
-        submission: &NewSubmission,
-        submitter: SubmitterKind,
+        submission: &NewInboxSubmission,
+        submitter: InboxSubmitterKind,
     ) -> Result<(), Error> {
         let full = |limit: String| Err(Error::InboxFull { session: session.clone(), limit });
         let entries_max = match (submission.exempt_from_limit, submitter) {
-            (true, SubmitterKind::Session) => return Ok(()),
-            (true, SubmitterKind::Client) => INBOX_EXEMPT_ENTRIES_MAX,
+            (true, InboxSubmitterKind::Session) => return Ok(()),
+            (true, InboxSubmitterKind::Client) => INBOX_EXEMPT_ENTRIES_MAX,
             (false, _) => INBOX_ENTRIES_MAX,
         };
         if self.entries >= entries_max {

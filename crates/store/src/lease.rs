@@ -23,7 +23,7 @@ pub struct Lease {
 
 /// When a lease may be taken from another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakeoverPolicy {
+pub enum LeaseTakeoverPolicy {
     /// Only if the process that holds the session has ended for certain. A lease that has merely expired is left alone:
     /// its holder may be unable to reach the store for the moment, as everybody else was.
     IfHolderEnded,

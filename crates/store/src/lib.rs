@@ -51,22 +51,22 @@ pub mod sqlite;
 
 pub use capabilities::{InboxStore, JournalReader, JournalWriter, LeaseStore, SessionCatalog, Store, StoreMaintenance};
 pub use catalog::{
-    IntegrityReport, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor,
-    SessionChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary, SessionWithPendingWork,
-    StoreMetrics, StoredSessionChange, StoredSessionListEntry,
+    IntegrityReport, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionListChangeCursor,
+    SessionListChangePage, SessionListCursor, SessionListPage, SessionQuery, SessionSummary, SessionWithPendingWork,
+    StoreMetrics, StoredSessionListChange, StoredSessionListEntry,
 };
 pub use clock::StoreClock;
-pub use commit::{CommitBody, ForkSpec, JournalCommit, JournalRecord, Snapshot};
+pub use commit::{CommittedTextBody, JournalCommit, JournalRecord, SessionForkSpec, Snapshot};
 pub use error::Error;
 pub use inbox::{
-    HandledInboxEntry, InboxEmptiness, InboxEntry, NewSubmission, OutgoingSubmission, SessionNameAndUid,
-    SpawnedSession, SubmissionStatus,
+    HandledInboxEntry, InboxEmptiness, InboxEntry, InboxSubmissionStatus, NewInboxSubmission, OutgoingInboxSubmission,
+    SessionNameAndUid, SpawnedSession,
 };
-pub use lease::{Lease, LeaseRenewalResult, LostLease, TakeoverPolicy};
+pub use lease::{Lease, LeaseRenewalResult, LeaseTakeoverPolicy, LostLease};
 pub use shared_state::{
     ConcurrencySlotLease, ConcurrencySlotRequest, RateLimitTokenGrant, RateLimitTokenRequest, SharedMeters,
-    SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition, SharedRecordWriteOutcome,
-    SharedRecords, SharedState, UsageAccountUpdate, UsageAmounts,
+    SharedRecordReadOutcome, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition,
+    SharedRecordWriteOutcome, SharedRecords, SharedState, UsageAccountUpdate, UsageAmounts,
 };
 
 /// Rejects names that no store may accept.

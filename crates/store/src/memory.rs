@@ -1,7 +1,7 @@
 //! A store in memory, for tests and for the simulator. It is also the simplest implementation of what every store does.
 //!
 //! Everything happens inside the call, in order and without tasks or threads, so a run is reproducible. A
-//! [`MemoryDisk`] outlives the [`InMemoryStore`]s opened on it; dropping a store simulates the death of its process.
+//! [`InMemoryStoreDisk`] outlives the [`InMemoryStore`]s opened on it; dropping a store simulates the death of its process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,20 +10,21 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 
 use crate::{
-    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
-    PendingWorkQuery, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid,
-    SessionQuery, Snapshot, StoreClock, StoreMaintenance, SubmissionStatus, TakeoverPolicy, validate_session_id,
+    Error, InboxEmptiness, InboxEntry, InboxStore, InboxSubmissionStatus, IntegrityReport, JournalCommit,
+    JournalReader, JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, LeaseTakeoverPolicy,
+    NewInboxSubmission, PendingWorkPage, PendingWorkQuery, SessionCatalog, SessionForkSpec, SessionListChangeCursor,
+    SessionListChangePage, SessionListPage, SessionNameAndUid, SessionQuery, Snapshot, StoreClock, StoreMaintenance,
+    validate_session_id,
 };
 
 mod disk_state;
 mod shared_tables;
 
-use disk_state::{MemoryDiskState, MemorySession};
+use disk_state::{InMemorySession, InMemoryStoreDiskState};
 
 /// The data that survives the stores opened on it. Clones share it.
 #[derive(Debug, Clone)]
-pub struct MemoryDisk(Arc<Mutex<MemoryDiskState>>);
+pub struct InMemoryStoreDisk(Arc<Mutex<InMemoryStoreDiskState>>);
 
 /// How the next append fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,24 +36,24 @@ pub enum InjectedAppendFault {
     DiskFull,
 }
 
-/// One process's view of a [`MemoryDisk`].
+/// One process's view of a [`InMemoryStoreDisk`].
 #[derive(Debug)]
 pub struct InMemoryStore {
-    disk: MemoryDisk,
+    disk: InMemoryStoreDisk,
     node: u64,
 }
 
-impl Default for MemoryDisk {
+impl Default for InMemoryStoreDisk {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl MemoryDisk {
+impl InMemoryStoreDisk {
     /// Creates an empty disk. Leases last as long as their process.
     #[must_use]
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new(MemoryDiskState::new(StoreClock::starting_at(UnixMillis(0))))))
+        Self(Arc::new(Mutex::new(InMemoryStoreDiskState::new(StoreClock::starting_at(UnixMillis(0))))))
     }
 
     /// Creates an empty disk on which a lease expires `lease_ms` after it was acquired or renewed.
@@ -95,7 +96,7 @@ impl MemoryDisk {
             })
     }
 
-    fn lock(&self) -> MutexGuard<'_, MemoryDiskState> {
+    fn lock(&self) -> MutexGuard<'_, InMemoryStoreDiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +104,7 @@ impl MemoryDisk {
 impl InMemoryStore {
     /// Opens a store on `disk`, as a new process.
     #[must_use]
-    pub fn open(disk: &MemoryDisk) -> Self {
+    pub fn open(disk: &InMemoryStoreDisk) -> Self {
         let mut disk_state = disk.lock();
         disk_state.last_node += 1;
         let node = disk_state.last_node;
@@ -115,7 +116,7 @@ impl InMemoryStore {
     /// Opens a store on a new disk.
     #[must_use]
     pub fn with_own_disk() -> Self {
-        Self::open(&MemoryDisk::new())
+        Self::open(&InMemoryStoreDisk::new())
     }
 
     /// Ends the process although handles to it remain: its leases are free, and every later call fails.
@@ -123,7 +124,7 @@ impl InMemoryStore {
         self.disk.lock().live_nodes.remove(&self.node);
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, MemoryDiskState>, Error> {
+    fn lock(&self) -> Result<MutexGuard<'_, InMemoryStoreDiskState>, Error> {
         let disk = self.disk.lock();
         if disk.live_nodes.contains(&self.node) { Ok(disk) } else { Err(Error::Closed) }
     }
@@ -145,7 +146,7 @@ impl JournalReader for InMemoryStore {
 
     async fn read_heads(&self, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, Error> {
         let disk = self.lock()?;
-        Ok(sessions.iter().map(|session| disk.sessions.get(session).map(MemorySession::head)).collect())
+        Ok(sessions.iter().map(|session| disk.sessions.get(session).map(InMemorySession::head)).collect())
     }
 
     async fn read_bodies(&self, session: &SessionId, ids: &[BodyId]) -> Result<Vec<Arc<str>>, Error> {
@@ -199,7 +200,7 @@ impl JournalWriter for InMemoryStore {
         Ok(())
     }
 
-    async fn fork_session(&self, fork: ForkSpec) -> Result<SessionUid, Error> {
+    async fn fork_session(&self, fork: SessionForkSpec) -> Result<SessionUid, Error> {
         validate_session_id(&fork.to)?;
         self.lock()?.fork_session(fork, self.node)
     }
@@ -208,14 +209,18 @@ impl JournalWriter for InMemoryStore {
         self.lock()?.begin_delete(session, self.node)
     }
 
-    async fn delete_session(&self, session: &SessionId, notice_to_parent: Option<NewSubmission>) -> Result<(), Error> {
+    async fn delete_session(
+        &self,
+        session: &SessionId,
+        notice_to_parent: Option<NewInboxSubmission>,
+    ) -> Result<(), Error> {
         self.lock()?.delete_session(session, notice_to_parent, self.node)
     }
 }
 
 #[async_trait]
 impl LeaseStore for InMemoryStore {
-    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
+    async fn acquire_lease(&self, session: &SessionId, takeover: LeaseTakeoverPolicy) -> Result<Lease, Error> {
         self.lock()?.acquire_lease(session, takeover, self.node)
     }
 
@@ -238,7 +243,7 @@ impl InboxStore for InMemoryStore {
         &self,
         session: &SessionId,
         expected: Option<SessionUid>,
-        submission: NewSubmission,
+        submission: NewInboxSubmission,
     ) -> Result<SessionUid, Error> {
         self.lock()?.deliver(session, expected, submission, None)
     }
@@ -247,7 +252,11 @@ impl InboxStore for InMemoryStore {
         Ok(self.lock()?.session(session)?.inbox.iter().take(limit).cloned().collect())
     }
 
-    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId) -> Result<SubmissionStatus, Error> {
+    async fn read_outcome(
+        &self,
+        session: &SessionId,
+        submission: SubmissionId,
+    ) -> Result<InboxSubmissionStatus, Error> {
         self.lock()?.submission_status(session, submission)
     }
 
@@ -280,9 +289,9 @@ impl SessionCatalog for InMemoryStore {
 
     async fn changes_after(
         &self,
-        after: Option<SessionChangeCursor>,
+        after: Option<SessionListChangeCursor>,
         limit: usize,
-    ) -> Result<SessionChangePage, Error> {
+    ) -> Result<SessionListChangePage, Error> {
         Ok(self.lock()?.changes_after(after, limit))
     }
 }

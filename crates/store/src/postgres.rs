@@ -227,7 +227,7 @@ impl PostgresStore {
     }
 
     /// Puts a commit into the queue of the writer and waits until it is durable.
-    async fn run_append(&self, commit: append::PostgresCommit) -> Result<segue_core::ids::Seq, Error> {
+    async fn run_append(&self, commit: append::PostgresEncodedCommit) -> Result<segue_core::ids::Seq, Error> {
         let queue = {
             let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             running.as_ref().ok_or(Error::Closed)?.queue.clone()

@@ -16,7 +16,7 @@ pub struct SharedRecordVersion(pub u64);
 
 /// What a read of a record found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SharedRecordRead {
+pub enum SharedRecordReadOutcome {
     Missing,
     /// It has the version that the reader knows.
     Unchanged,
@@ -146,7 +146,11 @@ pub struct UsageAccountUpdate {
 #[async_trait]
 pub trait SharedRecords: Send + Sync + Debug {
     /// Reads a record; without its bytes if it has the version `known`.
-    async fn read_record(&self, name: &str, known: Option<SharedRecordVersion>) -> Result<SharedRecordRead, Error>;
+    async fn read_record(
+        &self,
+        name: &str,
+        known: Option<SharedRecordVersion>,
+    ) -> Result<SharedRecordReadOutcome, Error>;
 
     /// Writes a record if its condition is met. Durable when it returns.
     async fn write_record(&self, write: SharedRecordWrite) -> Result<SharedRecordWriteOutcome, Error>;

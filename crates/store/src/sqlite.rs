@@ -34,8 +34,8 @@ mod writer;
 pub use backup::{BackupError, backup_store};
 use body_index::SqliteStoreConnection;
 use process_lock::ProcessLivenessLock;
-use sqlite_error::{TransactionError, map_file_error, map_store_error};
-use writer::{ClosureWriteJob, WalErasureRequirement, WriteQueueSender, yield_to_writer};
+use sqlite_error::{SqliteTransactionError, map_file_error, map_store_error};
+use writer::{SqliteClosureWriteJob, SqliteWriteQueueSender, WalErasureRequirement, yield_to_writer};
 
 /// Options for opening a store.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +57,7 @@ pub struct SqliteStore {
 
 #[derive(Debug)]
 struct SqliteWriterHandle {
-    queue: WriteQueueSender,
+    queue: SqliteWriteQueueSender,
     thread: JoinHandle<()>,
     node: Arc<ProcessLivenessLock>,
 }
@@ -119,7 +119,7 @@ impl SqliteStore {
     ) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnMut(&SqliteStoreConnection, &ProcessLivenessLock) -> Result<T, TransactionError> + Send + 'static,
+        F: FnMut(&SqliteStoreConnection, &ProcessLivenessLock) -> Result<T, SqliteTransactionError> + Send + 'static,
     {
         let (reply, reply_receiver) = oneshot::channel();
         let queue_length = {
@@ -127,7 +127,7 @@ impl SqliteStore {
             let writer = writer.as_ref().ok_or(Error::Closed)?;
             let node = writer.node.clone();
             let work = move |db: &SqliteStoreConnection| work(db, &node);
-            let job = ClosureWriteJob { session: session.clone(), bytes, wal_erasure, work, result: None, reply };
+            let job = SqliteClosureWriteJob { session: session.clone(), bytes, wal_erasure, work, result: None, reply };
             writer.queue.push(Box::new(job))?
         };
         yield_to_writer(queue_length);
@@ -156,7 +156,7 @@ impl SqliteStore {
     async fn run_session_read<T, F>(&self, session: &SessionId, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&SqliteStoreConnection, &SessionId) -> Result<T, TransactionError> + Send + 'static,
+        F: FnOnce(&SqliteStoreConnection, &SessionId) -> Result<T, SqliteTransactionError> + Send + 'static,
     {
         let session = session.clone();
         self.run_read(move |db, _| work(db, &session).map_err(|error| error.to_session_error(&session))).await
@@ -165,11 +165,11 @@ impl SqliteStore {
     async fn run_store_read<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: FnOnce(&SqliteStoreConnection) -> Result<T, TransactionError> + Send + 'static,
+        F: FnOnce(&SqliteStoreConnection) -> Result<T, SqliteTransactionError> + Send + 'static,
     {
         let to_error = |error, path: &Path| match error {
-            TransactionError::Sql(sql_error) => map_store_error(&sql_error, path),
-            TransactionError::Rejected(error) | TransactionError::Failed(error) => error,
+            SqliteTransactionError::Sql(sql_error) => map_store_error(&sql_error, path),
+            SqliteTransactionError::Rejected(error) | SqliteTransactionError::Failed(error) => error,
         };
         self.run_read(move |db, path| work(db).map_err(|error| to_error(error, path))).await
     }
@@ -234,8 +234,8 @@ mod tests {
     use segue_core::ids::SessionId;
 
     use super::process_lock::ProcessLivenessLock;
-    use super::sqlite_error::TransactionError;
-    use super::writer::{WalErasureRequirement, WriteJob};
+    use super::sqlite_error::SqliteTransactionError;
+    use super::writer::{SqliteWriteJob, WalErasureRequirement};
     use super::{SqliteStore, SqliteStoreConnection};
     use crate::{Error, JournalReader, JournalWriter, StoreMaintenance};
 
@@ -250,8 +250,9 @@ mod tests {
         let store = SqliteStore::open(folder.path().join("store.db")).expect("it opens");
         let (session, other) = (SessionId::from("a"), SessionId::from("b"));
         store.create_session(&session).await.expect("created");
-        let panics =
-            |_: &SqliteStoreConnection, _: &ProcessLivenessLock| -> Result<(), TransactionError> { panic_quietly() };
+        let panics = |_: &SqliteStoreConnection, _: &ProcessLivenessLock| -> Result<(), SqliteTransactionError> {
+            panic_quietly()
+        };
         let (failed, neighbour) = tokio::join!(
             store.run_write(&session, 0, WalErasureRequirement::NotRequired, panics),
             store.create_session(&other)
@@ -264,12 +265,12 @@ mod tests {
     /// A job that panics outside its transaction.
     struct PanicsOnReply;
 
-    impl WriteJob for PanicsOnReply {
-        fn run(&mut self, _: &SqliteStoreConnection) -> Result<(), TransactionError> {
+    impl SqliteWriteJob for PanicsOnReply {
+        fn run(&mut self, _: &SqliteStoreConnection) -> Result<(), SqliteTransactionError> {
             Ok(())
         }
 
-        fn send_result(self: Box<Self>, _: Option<&TransactionError>) {
+        fn send_result(self: Box<Self>, _: Option<&SqliteTransactionError>) {
             panic_quietly()
         }
 

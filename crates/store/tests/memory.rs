@@ -8,10 +8,10 @@ use segue_store::conformance::shared_state::SharedStateFixture;
 use segue_store::conformance::{
     StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_records, session_id,
 };
-use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
-use segue_store::{Error, LeaseStore, SharedState, Store, StoreClock, TakeoverPolicy};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk, InjectedAppendFault};
+use segue_store::{Error, LeaseStore, LeaseTakeoverPolicy, SharedState, Store, StoreClock};
 
-struct MemoryFixture(MemoryDisk);
+struct MemoryFixture(InMemoryStoreDisk);
 
 impl StoreFixture for MemoryFixture {
     fn open_store(&self) -> Arc<dyn Store> {
@@ -41,13 +41,13 @@ impl SharedStateFixture for MemoryFixture {
     }
 }
 
-segue_store::suite!(MemoryFixture(MemoryDisk::new()));
-segue_store::shared_state_suite!(MemoryFixture(MemoryDisk::new()));
-segue_store::lease_expiry_suite!(MemoryFixture(MemoryDisk::with_expiring_leases(MemoryFixture::LEASE_MS)));
+segue_store::suite!(MemoryFixture(InMemoryStoreDisk::new()));
+segue_store::shared_state_suite!(MemoryFixture(InMemoryStoreDisk::new()));
+segue_store::lease_expiry_suite!(MemoryFixture(InMemoryStoreDisk::with_expiring_leases(MemoryFixture::LEASE_MS)));
 
 #[tokio::test]
 async fn a_fault_before_the_commit_writes_nothing_and_one_after_it_writes_all() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let store: Arc<dyn Store> = Arc::new(InMemoryStore::open(&disk));
     let mut a = TestJournalWriter::create_session(&store, "a").await;
     for (fault, head) in [
@@ -60,18 +60,18 @@ async fn a_fault_before_the_commit_writes_nothing_and_one_after_it_writes_all() 
         assert_eq!(matches!(error, Error::DiskFull { .. }), fault == InjectedAppendFault::DiskFull, "{error}");
         assert_eq!(read_all_records(&store, &a.session).await, sample_records(&a.session, head));
     }
-    a.lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("ours");
+    a.lease = store.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect("ours");
     assert_eq!(a.lease.head, Seq(2), "a new lease tells whether it was written");
     a.append_records(1).await;
 }
 
 #[tokio::test]
 async fn a_killed_store_holds_no_leases_although_handles_remain() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (old, new) = (Arc::new(InMemoryStore::open(&disk)), InMemoryStore::open(&disk));
     let store: Arc<dyn Store> = old.clone();
     let a = TestJournalWriter::create_session(&store, "a").await;
     old.kill();
     assert_eq!(store.append_commit(sample_commit(&a.session, a.lease, 1)).await, Err(Error::Closed));
-    new.acquire_lease(&session_id("a"), TakeoverPolicy::IfHolderDead).await.expect("its holder is dead");
+    new.acquire_lease(&session_id("a"), LeaseTakeoverPolicy::IfHolderDead).await.expect("its holder is dead");
 }

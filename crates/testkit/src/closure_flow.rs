@@ -1,17 +1,17 @@
 //! A flow for tests, with roles from the test, reactions from a closure, and simple texts for every fragment.
 
-use segue_core::context::{ContextKind, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{FragmentContentKind, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{
     Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, NewOrStoredReplyText, RoleSpec, SummarizerRole,
 };
 use segue_core::ids::FragmentName;
-use segue_core::phase::ConditionVerdict;
+use segue_core::phase::PhaseConditionVerdict;
 use segue_core::scope::Scope;
 
 type ReactFn = Box<dyn Fn(&FlowContext<'_, ()>, &RecordedEvent) -> Vec<FlowStep> + Send + Sync>;
 
-type ConditionFn = Box<dyn Fn(&FlowContext<'_, ()>, &PhaseGraphKey, &str) -> ConditionVerdict + Send + Sync>;
+type ConditionFn = Box<dyn Fn(&FlowContext<'_, ()>, &PhaseGraphKey, &str) -> PhaseConditionVerdict + Send + Sync>;
 
 /// A flow whose reactions are a closure of the test.
 pub struct ClosureFlow {
@@ -40,7 +40,7 @@ impl ClosureFlow {
     #[must_use]
     pub fn with_conditions(
         mut self,
-        evaluate: impl Fn(&FlowContext<'_, ()>, &PhaseGraphKey, &str) -> ConditionVerdict + Send + Sync + 'static,
+        evaluate: impl Fn(&FlowContext<'_, ()>, &PhaseGraphKey, &str) -> PhaseConditionVerdict + Send + Sync + 'static,
     ) -> Self {
         self.conditions = Some(Box::new(evaluate));
         self
@@ -63,12 +63,12 @@ impl ClosureFlow {
     #[must_use]
     pub fn test_role(name: &str, scope: Scope) -> RoleSpec {
         RoleSpec::new(name, scope)
-            .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
-            .with_ask("reply", [FragmentSpec::changing("message", ContextKind::UserWords)])
-            .with_ask("note", [FragmentSpec::changing("note", ContextKind::Task)])
+            .with_opening_fragment(FragmentSpec::stable("instruction", FragmentContentKind::Instruction))
+            .with_ask("reply", [FragmentSpec::changing("message", FragmentContentKind::UserWords)])
+            .with_ask("note", [FragmentSpec::changing("note", FragmentContentKind::Task)])
             .with_ask(
                 "pin",
-                [FragmentSpec::changing("note", ContextKind::Task).with_retention(FragmentRetention::Pinned)],
+                [FragmentSpec::changing("note", FragmentContentKind::Task).with_retention(FragmentRetention::Pinned)],
             )
     }
 
@@ -82,7 +82,7 @@ impl ClosureFlow {
     #[must_use]
     pub fn summarizer_role() -> (RoleSpec, SummarizerRole) {
         let scribe = RoleSpec::new("scribe", Scope::Fresh)
-            .with_ask("fold", [FragmentSpec::changing("folded", ContextKind::Task)]);
+            .with_ask("fold", [FragmentSpec::changing("folded", FragmentContentKind::Task)]);
         (scribe, SummarizerRole { role: "scribe".into(), ask: "fold".into() })
     }
 
@@ -121,10 +121,10 @@ impl Flow for ClosureFlow {
         view: &FlowContext<'_, ()>,
         phase: &PhaseGraphKey,
         condition: &str,
-    ) -> ConditionVerdict {
+    ) -> PhaseConditionVerdict {
         match &self.conditions {
             Some(evaluate) => evaluate(view, phase, condition),
-            None => ConditionVerdict::Fails("the test evaluates no conditions".to_owned()),
+            None => PhaseConditionVerdict::Fails("the test evaluates no conditions".to_owned()),
         }
     }
 

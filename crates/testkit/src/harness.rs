@@ -7,12 +7,12 @@ use segue_core::body::{BodyId, TextRef};
 use segue_core::codec;
 use segue_core::decide::{
     ChildSessionValidator, DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal, OperatorCommand,
-    RecomputeOverrides, SessionInput, decide, prepare_recomputation,
+    RecomputeCallOverrides, SessionInput, decide, prepare_recomputation,
 };
 use segue_core::event::{Event, MidTurnPolicy, RecordedEvent, SessionOpened};
-use segue_core::flow::{BodyTextLookup, DynFlow, Flow, ToolApprovalRules};
+use segue_core::flow::{BodyTextLookup, DynFlow, Flow, OperatorToolApprovalRules};
 use segue_core::ids::{CallId, FlowName, ThreadId, ToolRunId, UnixMillis};
-use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt, ToolCall};
+use segue_core::prompt::{CallFailure, CallFailureKind, ModelReply, Prompt, ToolCall};
 use segue_core::session::{Session, SessionState, ThreadPromptCache};
 
 use crate::fakes::{InMemoryTexts, TestModelSelector, WordCounter};
@@ -36,7 +36,7 @@ pub struct SessionHarness {
     logged: usize,
     check_mode: InvariantCheckTiming,
     dispatch: EffectDispatchMode,
-    approval_rules: ToolApprovalRules,
+    approval_rules: OperatorToolApprovalRules,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl SessionHarness {
             logged: 0,
             check_mode: InvariantCheckTiming::AfterEachInput,
             dispatch: EffectDispatchMode::Immediate,
-            approval_rules: ToolApprovalRules::default(),
+            approval_rules: OperatorToolApprovalRules::default(),
         };
         harness.apply_input(SessionInput::Open(opened));
         harness
@@ -242,7 +242,7 @@ impl SessionHarness {
 
     /// Returns the session with rules of the operator about tool runs that need approval.
     #[must_use]
-    pub fn with_approval_rules(mut self, rules: ToolApprovalRules) -> Self {
+    pub fn with_approval_rules(mut self, rules: OperatorToolApprovalRules) -> Self {
         self.approval_rules = rules;
         self
     }
@@ -312,7 +312,7 @@ impl SessionHarness {
     }
 
     /// Fails the oldest open call of a role.
-    pub fn fail_call(&mut self, role: &str, kind: FailureKind) -> &mut Self {
+    pub fn fail_call(&mut self, role: &str, kind: CallFailureKind) -> &mut Self {
         let (call, attempt) = self.oldest_open_call(role);
         self.apply_input(SessionInput::CallFailure {
             call,
@@ -429,7 +429,7 @@ impl SessionHarness {
     ///
     /// # Panics
     /// Panics if there was no such call.
-    pub fn recompute_call(&mut self, call: CallId, options: &RecomputeOverrides) -> CallId {
+    pub fn recompute_call(&mut self, call: CallId, options: &RecomputeCallOverrides) -> CallId {
         let is_call = |event: &Event| matches!(event, Event::CallOpened(opened) if opened.call == call);
         let index = self.journal.iter().position(|recorded| is_call(&recorded.event)).expect("it was opened");
         let before = SessionState::fold(&*self.flow, &self.journal[..index]);

@@ -10,7 +10,7 @@ pub use nodes::MiniFiveNodeFlow;
 pub use project::MiniProjectFlow;
 pub use team::MiniTeamFlow;
 
-use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{FragmentContentKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::RoleName;
 
@@ -32,11 +32,11 @@ pub fn latest_user_message<S>(view: &FlowContext<'_, S>) -> RenderedFragment {
 }
 
 fn instruction_fragment() -> FragmentSpec {
-    FragmentSpec::stable("instruction", ContextKind::Instruction)
+    FragmentSpec::stable("instruction", FragmentContentKind::Instruction)
 }
 
 fn message_fragment() -> FragmentSpec {
-    FragmentSpec::changing("message", ContextKind::UserWords)
+    FragmentSpec::changing("message", FragmentContentKind::UserWords)
 }
 
 fn reply_step(text: impl Into<String>, role: &RoleName) -> FlowStep {

@@ -20,7 +20,7 @@ use crate::workspace_path::WorkspacePath;
 
 /// A checkpoint that was just created or loaded.
 #[derive(Debug, Clone)]
-pub(crate) struct Checkpoint {
+pub(crate) struct WorkspaceCheckpoint {
     pub id: String,
     pub manifest: FileManifest,
 }
@@ -30,7 +30,7 @@ pub(crate) fn save_checkpoint(
     workspace: &OpenWorkspace,
     state: &WorkspaceStateDatabase,
     label: &str,
-) -> Result<Checkpoint, String> {
+) -> Result<WorkspaceCheckpoint, String> {
     let mut manifest = scan_manifest(&workspace.root)?;
     let mut new_files = Vec::new();
     for (path, entry) in &mut manifest.files {
@@ -45,7 +45,7 @@ pub(crate) fn save_checkpoint(
     }
     let label = &label[..label.floor_char_boundary(CHECKPOINT_LABEL_BYTES_MAX)];
     let id = state.save_checkpoint(&workspace.name, label, &manifest, &new_files)?;
-    Ok(Checkpoint { id, manifest })
+    Ok(WorkspaceCheckpoint { id, manifest })
 }
 
 pub(crate) fn create_checkpoint(
@@ -53,7 +53,7 @@ pub(crate) fn create_checkpoint(
     state: &WorkspaceStateDatabase,
     arguments: &CreateCheckpointArguments,
 ) -> Result<ToolResult, String> {
-    let Checkpoint { id, manifest } = save_checkpoint(workspace, state, &arguments.label)?;
+    let WorkspaceCheckpoint { id, manifest } = save_checkpoint(workspace, state, &arguments.label)?;
     let files = manifest.files.len() as u64;
     let created = CreateCheckpointResult { checkpoint: id, files, bytes: manifest.bytes() };
     Ok(result_with_value(format!("checkpoint {} of {files} files", created.checkpoint), &created))

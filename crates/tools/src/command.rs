@@ -6,30 +6,31 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use segue_engine::tools::ToolProgressSender;
-use segue_flows::workspace_tools::{CommandEnd, CommandRun};
+use segue_flows::workspace_tools::{WorkspaceCommandEnd, WorkspaceCommandRun};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin};
 use tokio::time::MissedTickBehavior;
 
-use crate::command_line::CommandLine;
+use crate::command_line::WorkspaceCommandLine;
 use crate::limits::{COMMAND_OUTPUT_BYTES_MAX, HEARTBEAT_MS, HEARTBEAT_SILENCE_MS_MAX, SUPERVISOR_REPORT_BYTES_MAX};
 use crate::sandbox::SandboxRules;
 use crate::state::{WorkspaceStateDatabase, create_private_folder};
 use crate::supervisor::{
-    CommandEndReason, CommandExitStatus, HEARTBEAT_BYTE, STOP_BYTE, SUPERVISE_COMMAND, SupervisedCommand, own_program,
+    CommandEndReason, CommandExitStatus, CommandSupervisorRequest, HEARTBEAT_BYTE, STOP_BYTE, SUPERVISE_COMMAND,
+    own_program,
 };
-use crate::workspace::{NetworkPolicy, OpenWorkspace, SandboxPolicy};
+use crate::workspace::{CommandNetworkPolicy, CommandSandboxPolicy, OpenWorkspace};
 
 /// The folders in which programs are searched if `PATH` is not passed on.
 const DEFAULT_SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// How the supervisor is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SupervisorProgram {
+pub struct CommandSupervisorProgram {
     program: PathBuf,
 }
 
-impl SupervisorProgram {
+impl CommandSupervisorProgram {
     /// This program, whose `main` calls [`crate::run_if_supervisor`] first.
     #[must_use]
     pub fn this_program() -> Self {
@@ -51,23 +52,28 @@ pub(crate) struct CommandLimits {
 }
 
 /// Runs commands of one workspace.
-pub(crate) struct CommandRunner<'t> {
+pub(crate) struct WorkspaceCommandRunner<'t> {
     pub workspace: &'t OpenWorkspace,
     pub state: &'t WorkspaceStateDatabase,
-    pub supervisor: &'t SupervisorProgram,
+    pub supervisor: &'t CommandSupervisorProgram,
     pub progress: &'t ToolProgressSender,
 }
 
-impl CommandRunner<'_> {
+impl WorkspaceCommandRunner<'_> {
     /// Runs a command. Dropping the future ends the command.
-    pub(crate) async fn run(&self, shown: &str, command: &CommandLine, limits: CommandLimits) -> CommandRun {
+    pub(crate) async fn run(
+        &self,
+        shown: &str,
+        command: &WorkspaceCommandLine,
+        limits: CommandLimits,
+    ) -> WorkspaceCommandRun {
         let started = Instant::now();
-        let mut output = OutputTail::new(limits.tail_bytes_max);
+        let mut output = CommandOutputTail::new(limits.tail_bytes_max);
         let end = match self.try_run(command, limits, &mut output).await {
             Ok(end) => end,
-            Err(reason) => CommandEnd::NotStarted { reason },
+            Err(reason) => WorkspaceCommandEnd::NotStarted { reason },
         };
-        CommandRun {
+        WorkspaceCommandRun {
             command: shown.to_owned(),
             end,
             duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -78,12 +84,12 @@ impl CommandRunner<'_> {
 
     async fn try_run(
         &self,
-        command: &CommandLine,
+        command: &WorkspaceCommandLine,
         limits: CommandLimits,
-        output: &mut OutputTail,
-    ) -> Result<CommandEnd, String> {
+        output: &mut CommandOutputTail,
+    ) -> Result<WorkspaceCommandEnd, String> {
         hide_own_environment();
-        let temporary = TemporaryFolder::create(self.state)?;
+        let temporary = CommandTemporaryFolder::create(self.state)?;
         let request = self.supervised_command(command, limits, &temporary.path)?;
         let mut request = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
         request.push(b'\n');
@@ -103,20 +109,27 @@ impl CommandRunner<'_> {
         let _ = supervisor.wait().await;
         drop(input);
         Ok(match report {
-            Some(_) if is_over_limit => CommandEnd::OutputLimit,
-            Some(CommandExitStatus { reason: CommandEndReason::TimedOut, .. }) => CommandEnd::TimedOut,
+            Some(_) if is_over_limit => WorkspaceCommandEnd::OutputLimit,
+            Some(CommandExitStatus { reason: CommandEndReason::TimedOut, .. }) => WorkspaceCommandEnd::TimedOut,
             Some(CommandExitStatus { reason: CommandEndReason::NotStarted, .. }) => {
                 return Err("the supervisor could not start the command".to_owned());
             }
-            Some(CommandExitStatus { exit_code: Some(code), .. }) => CommandEnd::Exited { code },
-            Some(CommandExitStatus { signal, .. }) => CommandEnd::Signalled { signal: signal.unwrap_or_default() },
+            Some(CommandExitStatus { exit_code: Some(code), .. }) => WorkspaceCommandEnd::Exited { code },
+            Some(CommandExitStatus { signal, .. }) => {
+                WorkspaceCommandEnd::Signalled { signal: signal.unwrap_or_default() }
+            }
             None => return Err("the supervisor of the command was killed".to_owned()),
         })
     }
 
     /// Reads the output until all processes of the command have closed it, and sends heartbeats meanwhile. Returns whether there was
     /// too much output.
-    async fn follow_output(&self, supervisor: &mut Child, input: &mut ChildStdin, output: &mut OutputTail) -> bool {
+    async fn follow_output(
+        &self,
+        supervisor: &mut Child,
+        input: &mut ChildStdin,
+        output: &mut CommandOutputTail,
+    ) -> bool {
         let Some(mut stdout) = supervisor.stdout.take() else { return false };
         let mut heartbeats = tokio::time::interval(Duration::from_millis(HEARTBEAT_MS));
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -148,10 +161,10 @@ impl CommandRunner<'_> {
 
     fn supervised_command(
         &self,
-        command: &CommandLine,
+        command: &WorkspaceCommandLine,
         limits: CommandLimits,
         temporary: &Path,
-    ) -> Result<SupervisedCommand, String> {
+    ) -> Result<CommandSupervisorRequest, String> {
         let config = &self.workspace.config;
         let folder = self.workspace.root.path().to_owned();
         let home = self.state.folder().join("home").join(&self.workspace.name);
@@ -174,17 +187,17 @@ impl CommandRunner<'_> {
         }
         let search_path = environment.get("PATH").cloned().unwrap_or_default();
         let program = command.find_program(&folder, &search_path)?;
-        let sandbox = (config.sandbox != SandboxPolicy::Off).then(|| {
+        let sandbox = (config.sandbox != CommandSandboxPolicy::Off).then(|| {
             let search_folders = search_path.split(':').filter(|folder| folder.starts_with('/')).map(PathBuf::from);
             let own_folders = [folder.clone(), home, temporary.to_owned()];
             SandboxRules {
                 readable: config.readable.iter().cloned().chain(search_folders).collect(),
                 writable: config.writable.iter().cloned().chain(own_folders).collect(),
-                denies_network: config.network == NetworkPolicy::Denied,
-                is_required: config.sandbox == SandboxPolicy::Required,
+                denies_network: config.network == CommandNetworkPolicy::Denied,
+                is_required: config.sandbox == CommandSandboxPolicy::Required,
             }
         });
-        Ok(SupervisedCommand {
+        Ok(CommandSupervisorRequest {
             program,
             name: command.program.clone(),
             arguments: command.arguments.clone(),
@@ -214,14 +227,14 @@ async fn read_report(supervisor: &mut Child) -> Option<CommandExitStatus> {
 }
 
 /// The end of a command's output.
-struct OutputTail {
+struct CommandOutputTail {
     kept: VecDeque<u8>,
     bytes_max: usize,
     /// All bytes, also those that are not kept.
     bytes: u64,
 }
 
-impl OutputTail {
+impl CommandOutputTail {
     fn new(bytes_max: usize) -> Self {
         Self { kept: VecDeque::new(), bytes_max, bytes: 0 }
     }
@@ -262,11 +275,11 @@ fn strip_control_sequences(text: &str) -> String {
 }
 
 /// A folder for temporary files of one command, which is removed at the end.
-struct TemporaryFolder {
+struct CommandTemporaryFolder {
     path: PathBuf,
 }
 
-impl TemporaryFolder {
+impl CommandTemporaryFolder {
     fn create(state: &WorkspaceStateDatabase) -> Result<Self, String> {
         static FOLDERS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let number = FOLDERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -276,7 +289,7 @@ impl TemporaryFolder {
     }
 }
 
-impl Drop for TemporaryFolder {
+impl Drop for CommandTemporaryFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
             tracing::debug!(%error, "cannot remove the temporary folder of a command");
@@ -290,7 +303,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_the_output_is_kept() {
-        let mut tail = OutputTail::new(4);
+        let mut tail = CommandOutputTail::new(4);
         tail.push(b"abc");
         tail.push(b"defghi");
         assert_eq!((tail.text().as_str(), tail.bytes), ("fghi", 9));

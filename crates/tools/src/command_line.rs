@@ -11,12 +11,12 @@ const SHELL_OPERATORS: [&str; 9] = ["|", "||", "&", "&&", ";", ">", ">>", "<", "
 
 /// A command line as a program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CommandLine {
+pub(crate) struct WorkspaceCommandLine {
     pub program: String,
     pub arguments: Vec<String>,
 }
 
-impl CommandLine {
+impl WorkspaceCommandLine {
     /// Splits a command line into words, with quotes as in a shell.
     pub(crate) fn parse(line: &str) -> Result<Self, String> {
         let line = line.trim();
@@ -89,8 +89,8 @@ fn is_executable(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> CommandLine {
-        CommandLine::parse(line).expect("the line is valid")
+    fn parse(line: &str) -> WorkspaceCommandLine {
+        WorkspaceCommandLine::parse(line).expect("the line is valid")
     }
 
     #[test]
@@ -103,9 +103,11 @@ mod tests {
     #[test]
     fn shell_syntax_is_refused_with_the_reason() {
         for line in ["a && b", "a | b", "a > b", "a ; b", "a 2>&1", "A=1 b", "a\nb", "a 'b", "", "  "] {
-            assert!(CommandLine::parse(line).is_err(), "{line}");
+            assert!(WorkspaceCommandLine::parse(line).is_err(), "{line}");
         }
-        assert!(CommandLine::parse("cargo test | tail").expect_err("it is refused").contains("without a shell"));
+        assert!(
+            WorkspaceCommandLine::parse("cargo test | tail").expect_err("it is refused").contains("without a shell")
+        );
     }
 
     #[test]

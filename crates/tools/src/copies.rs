@@ -124,7 +124,7 @@ pub(crate) fn merge_copy(
     let theirs = scan_manifest(&root)?;
     workspace.with_write_lock(|| {
         let previous = save_checkpoint(workspace, state, &format!("before merging {}", copy.name))?;
-        let merge = WorkspaceCopyMerge {
+        let merge = WorkspaceCopyMerger {
             workspace,
             state,
             copy: &root,
@@ -160,7 +160,7 @@ pub(crate) fn merge_copy(
     })
 }
 
-struct WorkspaceCopyMerge<'t> {
+struct WorkspaceCopyMerger<'t> {
     workspace: &'t OpenWorkspace,
     state: &'t WorkspaceStateDatabase,
     copy: &'t ConfinedFolder,
@@ -169,7 +169,7 @@ struct WorkspaceCopyMerge<'t> {
     theirs: &'t FileManifest,
 }
 
-impl WorkspaceCopyMerge<'_> {
+impl WorkspaceCopyMerger<'_> {
     /// Applies the changes of the copy, and returns the files that could not be merged.
     fn apply_copy_changes(&self) -> Result<Vec<MergeConflict>, String> {
         let mut conflicts: Vec<MergeConflict> = Vec::new();

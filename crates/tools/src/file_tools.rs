@@ -17,7 +17,7 @@ use crate::content::{FileContent, digest_of_bytes};
 use crate::exact_edit::replace_exactly;
 use crate::file_diff::{FileContentChange, describe_change, diff_artifacts, diff_change};
 use crate::limits::{FILE_BYTES_MAX, READ_LINE_BYTES_MAX, READ_TEXT_BYTES_MAX};
-use crate::state::{FileReaderKey, WorkspaceStateDatabase};
+use crate::state::{FileReadingAgentKey, WorkspaceStateDatabase};
 use crate::workspace::OpenWorkspace;
 use crate::workspace_path::WorkspacePath;
 
@@ -25,7 +25,7 @@ use crate::workspace_path::WorkspacePath;
 pub(crate) struct FileTools<'t> {
     pub workspace: &'t OpenWorkspace,
     pub state: &'t WorkspaceStateDatabase,
-    pub reader: FileReaderKey,
+    pub reader: FileReadingAgentKey,
 }
 
 impl FileTools<'_> {
@@ -86,7 +86,7 @@ impl FileTools<'_> {
                 self.check_content_was_read(&path, before, "overwritten")?;
             }
             let after = arguments.content.clone().into_bytes();
-            self.apply_write(&path, before.map(|content| content.0), after, ReadStateUpdate::Update)
+            self.apply_write(&path, before.map(|content| content.0), after, AgentFileReadStateOnWrite::Update)
         })
     }
 
@@ -109,7 +109,7 @@ impl FileTools<'_> {
             .map_err(|why| format!("`{path}`: {why}"))?;
             // An agent that did not know the whole content before does not know it now.
             let is_known = self.state.last_read_digest(&self.reader, path.as_str())? == Some(before.digest());
-            let record = if is_known { ReadStateUpdate::Update } else { ReadStateUpdate::Keep };
+            let record = if is_known { AgentFileReadStateOnWrite::Update } else { AgentFileReadStateOnWrite::Keep };
             self.apply_write(&path, Some(before.0), edited.into_bytes(), record)
         })
     }
@@ -156,7 +156,7 @@ impl FileTools<'_> {
         path: &WorkspacePath,
         before: Option<Vec<u8>>,
         after: Vec<u8>,
-        record: ReadStateUpdate,
+        record: AgentFileReadStateOnWrite,
     ) -> Result<ToolResult, String> {
         if after.len() as u64 > FILE_BYTES_MAX {
             return Err(format!("the content has {} bytes; the limit is {FILE_BYTES_MAX}", after.len()));
@@ -167,7 +167,7 @@ impl FileTools<'_> {
             return Ok(result_with_value(format!("`{path}` already has this content"), &FileChangesResult::default()));
         }
         self.workspace.root.write(path, &after, None).map_err(|error| file_error_message("written", path, &error))?;
-        if record == ReadStateUpdate::Update {
+        if record == AgentFileReadStateOnWrite::Update {
             self.state.set_last_read(&self.reader, path.as_str(), Some(&digest))?;
         }
         Ok(changes_result(&[FileContentChange { path: path.to_string(), before, after: Some(after) }]))
@@ -207,7 +207,7 @@ impl FileTools<'_> {
 
 /// Whether a write changes what the agent is known to have read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadStateUpdate {
+enum AgentFileReadStateOnWrite {
     Update,
     Keep,
 }

@@ -6,7 +6,7 @@ use grep_searcher::sinks::Lossy;
 use grep_searcher::{BinaryDetection, SearcherBuilder};
 use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::{
-    FileListing, FileSearchMatch, ListFilesArguments, ListedWorkspaceFile, SearchFilesArguments, SearchFilesResult,
+    FileSearchMatch, ListFilesArguments, ListFilesResult, ListedWorkspaceFile, SearchFilesArguments, SearchFilesResult,
 };
 
 use crate::confined_folder::{FileMode, read_regular_file};
@@ -35,9 +35,9 @@ pub(crate) fn list_files(workspace: &OpenWorkspace, arguments: &ListFilesArgumen
 }
 
 /// Returns the first files of a list and the number of all.
-pub(crate) fn file_listing(found: &[FoundFile]) -> FileListing {
+pub(crate) fn file_listing(found: &[FoundFile]) -> ListFilesResult {
     let files = found.iter().take(LISTED_FILES_MAX);
-    FileListing {
+    ListFilesResult {
         files: files.map(|file| ListedWorkspaceFile { path: file.path.clone(), bytes: file.bytes }).collect(),
         files_total: found.len() as u64,
     }

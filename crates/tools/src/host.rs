@@ -9,17 +9,17 @@ use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolRequest, RepositoryToolResult};
 use segue_flows::workspace_tools::{
-    ChecksResult, CommandEnd, CommandRun, RunChecksArguments, RunCommandArguments, RunCommandResult, WorkspaceStatus,
-    WorkspaceStatusArguments, WorkspaceTool, WorkspaceToolRequest,
+    ChecksResult, RunChecksArguments, RunCommandArguments, RunCommandResult, WorkspaceCommandEnd, WorkspaceCommandRun,
+    WorkspaceStatusArguments, WorkspaceStatusResult, WorkspaceTool, WorkspaceToolRequest,
 };
 use tokio::time::Instant;
 
 use crate::checkpoint::{
-    Checkpoint, UnstoredFileContentSource, create_checkpoint, describe_changes, diff_checkpoint, diff_manifests,
-    listed_changes, restore_checkpoint, save_checkpoint,
+    UnstoredFileContentSource, WorkspaceCheckpoint, create_checkpoint, describe_changes, diff_checkpoint,
+    diff_manifests, listed_changes, restore_checkpoint, save_checkpoint,
 };
-use crate::command::{CommandLimits, CommandRunner, SupervisorProgram};
-use crate::command_line::CommandLine;
+use crate::command::{CommandLimits, CommandSupervisorProgram, WorkspaceCommandRunner};
+use crate::command_line::WorkspaceCommandLine;
 use crate::copies::{create_copy, merge_copy, open_agent_copy, remove_copy};
 use crate::file_diff::{DiffedFileChange, diff_artifacts};
 use crate::file_tools::{FileTools, result_with_value};
@@ -27,7 +27,7 @@ use crate::find_tools::{file_listing, list_files, search_files};
 use crate::git::{TeamRepository, agent_worktree, build_test_result, repository_for, run_repository_tool};
 use crate::limits::{AGENTS_MD_BYTES_MAX, CHECK_TAIL_BYTES_MAX, CHECKS_MAX, COMMAND_TAIL_BYTES_MAX};
 use crate::scan::{FileManifest, FoundFile, scan_manifest};
-use crate::state::{FileReaderKey, WorkspaceStateDatabase};
+use crate::state::{FileReadingAgentKey, WorkspaceStateDatabase};
 use crate::workspace::{OpenWorkspace, WorkspaceRegistry};
 use crate::workspace_path::WorkspacePath;
 
@@ -39,21 +39,21 @@ const AFTERWORK_MS: u64 = 5_000;
 /// The host of all workspace tools.
 #[derive(Debug, Clone)]
 pub struct WorkspaceToolHost {
-    inner: Arc<WorkspaceHostInner>,
+    inner: Arc<WorkspaceToolHostInner>,
 }
 
 #[derive(Debug)]
-struct WorkspaceHostInner {
+struct WorkspaceToolHostInner {
     workspaces: WorkspaceRegistry,
     state_folder: PathBuf,
     /// Opened at first use.
     state: OnceLock<Result<Arc<WorkspaceStateDatabase>, String>>,
-    supervisor: SupervisorProgram,
+    supervisor: CommandSupervisorProgram,
     /// Whether models read how long a command ran.
     shows_durations: bool,
 }
 
-impl WorkspaceHostInner {
+impl WorkspaceToolHostInner {
     fn state(&self) -> Result<Arc<WorkspaceStateDatabase>, String> {
         self.state.get_or_init(|| WorkspaceStateDatabase::open(&self.state_folder).map(Arc::new)).clone()
     }
@@ -62,11 +62,16 @@ impl WorkspaceHostInner {
 impl WorkspaceToolHost {
     /// Creates a host. `state_folder` will contain checkpoints, copies and what agents have read; it is created at first use.
     #[must_use]
-    pub fn new(state_folder: &Path, workspaces: WorkspaceRegistry, supervisor: SupervisorProgram) -> Self {
+    pub fn new(state_folder: &Path, workspaces: WorkspaceRegistry, supervisor: CommandSupervisorProgram) -> Self {
         // Git runs in the folder of the repository, where a relative path would be another one.
         let state_folder = std::path::absolute(state_folder).unwrap_or_else(|_| state_folder.to_owned());
-        let inner =
-            WorkspaceHostInner { workspaces, state_folder, state: OnceLock::new(), supervisor, shows_durations: true };
+        let inner = WorkspaceToolHostInner {
+            workspaces,
+            state_folder,
+            state: OnceLock::new(),
+            supervisor,
+            shows_durations: true,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -74,10 +79,15 @@ impl WorkspaceToolHost {
     /// replayed on a machine of another speed.
     #[must_use]
     pub fn without_durations(self) -> Self {
-        let WorkspaceHostInner { workspaces, state_folder, supervisor, .. } = &*self.inner;
+        let WorkspaceToolHostInner { workspaces, state_folder, supervisor, .. } = &*self.inner;
         let (workspaces, state_folder, supervisor) = (workspaces.clone(), state_folder.clone(), supervisor.clone());
-        let inner =
-            WorkspaceHostInner { workspaces, state_folder, state: OnceLock::new(), supervisor, shows_durations: false };
+        let inner = WorkspaceToolHostInner {
+            workspaces,
+            state_folder,
+            state: OnceLock::new(),
+            supervisor,
+            shows_durations: false,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -166,7 +176,7 @@ impl WorkspaceToolHost {
 /// One run of a tool, with everything that it needs.
 #[derive(Clone)]
 struct WorkspaceToolRun {
-    inner: Arc<WorkspaceHostInner>,
+    inner: Arc<WorkspaceToolHostInner>,
     state: Arc<WorkspaceStateDatabase>,
     invocation: Arc<ToolInvocation>,
     context: ToolRunContext,
@@ -175,7 +185,7 @@ struct WorkspaceToolRun {
 
 impl WorkspaceToolRun {
     async fn open(
-        inner: &Arc<WorkspaceHostInner>,
+        inner: &Arc<WorkspaceToolHostInner>,
         invocation: ToolInvocation,
         context: &ToolRunContext,
     ) -> Result<Self, String> {
@@ -258,7 +268,7 @@ impl WorkspaceToolRun {
     async fn run_set_up_commands(&self) -> Result<(), String> {
         let deadline = self.command_deadline();
         for command in &self.workspace.config.set_up {
-            let line = CommandLine::parse(command)?;
+            let line = WorkspaceCommandLine::parse(command)?;
             let limits = CommandLimits { run_ms_max: ms_until(deadline), tail_bytes_max: CHECK_TAIL_BYTES_MAX };
             let run = self.run_with_command_permit(command, &line, limits).await?;
             if !run.has_passed() {
@@ -301,7 +311,8 @@ impl WorkspaceToolRun {
     fn run_file_tool(&self, request: &WorkspaceToolRequest) -> Result<ToolResult, String> {
         let (workspace, state) = (&self.workspace, self.state());
         let agent = self.invocation.opened.agent.as_ref().map(|agent| agent.as_str().to_owned()).unwrap_or_default();
-        let reader = FileReaderKey { session: session_key(&self.invocation), agent, place: workspace.name_with_copy() };
+        let reader =
+            FileReadingAgentKey { session: session_key(&self.invocation), agent, place: workspace.name_with_copy() };
         let files = FileTools { workspace, state, reader };
         match request {
             WorkspaceToolRequest::ReadFile(arguments) => files.read_file(arguments),
@@ -341,7 +352,7 @@ impl WorkspaceToolRun {
             .collect();
         let listing = file_listing(&found);
         let (agents_md, agents_md_is_cut) = self.read_agents_file();
-        let status = WorkspaceStatus {
+        let status = WorkspaceStatusResult {
             workspace: name.clone(),
             copy: copy.clone(),
             content_digest: manifest.digest(),
@@ -372,7 +383,7 @@ impl WorkspaceToolRun {
     }
 
     async fn run_command(&self, arguments: &RunCommandArguments) -> Result<ToolResult, String> {
-        let command = CommandLine::parse(&arguments.command)?;
+        let command = WorkspaceCommandLine::parse(&arguments.command)?;
         command.check_allowed(&self.workspace.config.commands)?;
         let before =
             self.run_on_blocking_thread(|run| save_checkpoint(&run.workspace, run.state(), "before a command")).await?;
@@ -381,7 +392,7 @@ impl WorkspaceToolRun {
             arguments.timeout_s.map_or(run_ms_max, |seconds| run_ms_max.min(seconds.saturating_mul(1_000)));
         let limits = CommandLimits { run_ms_max, tail_bytes_max: COMMAND_TAIL_BYTES_MAX };
         let run = self.run_with_command_permit(&arguments.command, &command, limits).await?;
-        if let CommandEnd::NotStarted { reason } = &run.end {
+        if let WorkspaceCommandEnd::NotStarted { reason } = &run.end {
             return Err(reason.clone());
         }
         let (_, diffed) = self.compare_with(before).await?;
@@ -402,7 +413,7 @@ impl WorkspaceToolRun {
         // An owner is a client of the server: what it confirms must not be more than what the operator allows.
         if self.invocation.owner().is_some() {
             for check in &arguments.confirmed {
-                CommandLine::parse(check)?.check_allowed(&self.workspace.config.commands)?;
+                WorkspaceCommandLine::parse(check)?.check_allowed(&self.workspace.config.commands)?;
             }
         }
         let before = self
@@ -412,14 +423,14 @@ impl WorkspaceToolRun {
         let mut commands = Vec::new();
         for check in checks {
             let limits = CommandLimits { run_ms_max: ms_until(deadline), tail_bytes_max: CHECK_TAIL_BYTES_MAX };
-            commands.push(match CommandLine::parse(check) {
+            commands.push(match WorkspaceCommandLine::parse(check) {
                 Ok(command) => self.run_with_command_permit(check, &command, limits).await?,
                 Err(reason) => not_started_run(check, reason),
             });
         }
         let content_digest = before.id.clone();
         let (after, diffed) = self.compare_with(before).await?;
-        let passed = !commands.is_empty() && commands.iter().all(CommandRun::has_passed);
+        let passed = !commands.is_empty() && commands.iter().all(WorkspaceCommandRun::has_passed);
         let mut text = match (commands.is_empty(), passed) {
             (true, _) => "no checks are declared for this workspace\n".to_owned(),
             (false, true) => "all checks passed\n".to_owned(),
@@ -436,7 +447,7 @@ impl WorkspaceToolRun {
         Ok(ToolResult { artifacts: diff_artifacts(&diffed), ..result_with_value(text, &result) })
     }
 
-    fn describe_run(&self, run: &CommandRun) -> String {
+    fn describe_run(&self, run: &WorkspaceCommandRun) -> String {
         describe_run(run, self.inner.shows_durations.then_some(run.duration_ms))
     }
 
@@ -449,17 +460,17 @@ impl WorkspaceToolRun {
     async fn run_with_command_permit(
         &self,
         shown: &str,
-        command: &CommandLine,
+        command: &WorkspaceCommandLine,
         limits: CommandLimits,
-    ) -> Result<CommandRun, String> {
+    ) -> Result<WorkspaceCommandRun, String> {
         let deadline = Instant::now() + Duration::from_millis(limits.run_ms_max);
         let _permit = self.workspace.command_permit(Duration::from_millis(limits.run_ms_max)).await?;
         let limits = CommandLimits { run_ms_max: ms_until(deadline), ..limits };
         Ok(self.command_runner().run(shown, command, limits).await)
     }
 
-    fn command_runner(&self) -> CommandRunner<'_> {
-        CommandRunner {
+    fn command_runner(&self) -> WorkspaceCommandRunner<'_> {
+        WorkspaceCommandRunner {
             workspace: &self.workspace,
             state: self.state(),
             supervisor: &self.inner.supervisor,
@@ -468,7 +479,7 @@ impl WorkspaceToolRun {
     }
 
     /// Compares a checkpoint with the current content.
-    async fn compare_with(&self, before: Checkpoint) -> Result<(FileManifest, Vec<DiffedFileChange>), String> {
+    async fn compare_with(&self, before: WorkspaceCheckpoint) -> Result<(FileManifest, Vec<DiffedFileChange>), String> {
         self.run_on_blocking_thread(move |run| {
             let after = scan_manifest(&run.workspace.root)?;
             let current = UnstoredFileContentSource::In(&run.workspace.root);
@@ -485,10 +496,10 @@ fn ms_until(deadline: Instant) -> u64 {
     u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-fn not_started_run(check: &str, reason: String) -> CommandRun {
-    CommandRun {
+fn not_started_run(check: &str, reason: String) -> WorkspaceCommandRun {
+    WorkspaceCommandRun {
         command: check.to_owned(),
-        end: CommandEnd::NotStarted { reason },
+        end: WorkspaceCommandEnd::NotStarted { reason },
         duration_ms: 0,
         output_bytes: 0,
         output_tail: String::new(),
@@ -496,13 +507,13 @@ fn not_started_run(check: &str, reason: String) -> CommandRun {
 }
 
 /// Describes a run for a model: the command, how it ended, after how long if that is known, and the end of its output.
-fn describe_run(run: &CommandRun, duration_ms: Option<u64>) -> String {
+fn describe_run(run: &WorkspaceCommandRun, duration_ms: Option<u64>) -> String {
     let end = match &run.end {
-        CommandEnd::Exited { code } => format!("exit code {code}"),
-        CommandEnd::Signalled { signal } => format!("ended by signal {signal}"),
-        CommandEnd::TimedOut => "stopped: it ran for too long".to_owned(),
-        CommandEnd::OutputLimit => "stopped: it wrote too much output".to_owned(),
-        CommandEnd::NotStarted { reason } => format!("not started: {reason}"),
+        WorkspaceCommandEnd::Exited { code } => format!("exit code {code}"),
+        WorkspaceCommandEnd::Signalled { signal } => format!("ended by signal {signal}"),
+        WorkspaceCommandEnd::TimedOut => "stopped: it ran for too long".to_owned(),
+        WorkspaceCommandEnd::OutputLimit => "stopped: it wrote too much output".to_owned(),
+        WorkspaceCommandEnd::NotStarted { reason } => format!("not started: {reason}"),
     };
     let cut = if run.output_bytes > run.output_tail.len() as u64 { "end of the output" } else { "output" };
     let output = match run.output_tail.trim_end() {

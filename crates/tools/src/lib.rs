@@ -27,8 +27,8 @@ mod supervisor;
 mod workspace;
 mod workspace_path;
 
-pub use command::SupervisorProgram;
+pub use command::CommandSupervisorProgram;
 pub use host::WorkspaceToolHost;
 pub use sandbox::sandbox_is_available;
 pub use supervisor::{SUPERVISE_COMMAND, run_if_supervisor};
-pub use workspace::{NetworkPolicy, SandboxPolicy, WorkspaceConfig, WorkspaceRegistry};
+pub use workspace::{CommandNetworkPolicy, CommandSandboxPolicy, WorkspaceConfig, WorkspaceRegistry};

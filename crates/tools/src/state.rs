@@ -24,7 +24,7 @@ pub(crate) struct WorkspaceStateDatabase {
 
 /// An agent of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FileReaderKey {
+pub(crate) struct FileReadingAgentKey {
     /// The session's name and opening time: a name can be used again.
     pub session: String,
     /// The agent; empty if the session has no agents.
@@ -119,7 +119,7 @@ impl WorkspaceStateDatabase {
     }
 
     /// Returns the digest of the content that an agent last read or wrote.
-    pub(crate) fn last_read_digest(&self, reader: &FileReaderKey, path: &str) -> Result<Option<String>, String> {
+    pub(crate) fn last_read_digest(&self, reader: &FileReadingAgentKey, path: &str) -> Result<Option<String>, String> {
         self.lock()
             .query_row(
                 "SELECT digest FROM reads WHERE session = ?1 AND agent = ?2 AND place = ?3 AND path = ?4",
@@ -131,8 +131,13 @@ impl WorkspaceStateDatabase {
     }
 
     /// Records what an agent read or wrote; `None` if it no longer knows the content.
-    pub(crate) fn set_last_read(&self, reader: &FileReaderKey, path: &str, digest: Option<&str>) -> Result<(), String> {
-        let FileReaderKey { session, agent, place } = reader;
+    pub(crate) fn set_last_read(
+        &self,
+        reader: &FileReadingAgentKey,
+        path: &str,
+        digest: Option<&str>,
+    ) -> Result<(), String> {
+        let FileReadingAgentKey { session, agent, place } = reader;
         self.with_transaction(|transaction| {
             match digest {
                 Some(digest) => transaction.execute(

@@ -1,7 +1,7 @@
 //! The supervisor: a process of its own between this program and a command. It ends the command and all processes that the command
 //! started if this program ends the run, is killed, or stops sending heartbeats.
 //!
-//! The program starts itself as a supervisor. The supervisor reads one line of JSON from its input, the [`SupervisedCommand`], and after
+//! The program starts itself as a supervisor. The supervisor reads one line of JSON from its input, the [`CommandSupervisorRequest`], and after
 //! it heartbeats: single bytes. The end of the input or a missing heartbeat ends the command. The command writes to the output of the
 //! supervisor. Its last act is to write a [`CommandExitStatus`] to its error output.
 //!
@@ -34,7 +34,7 @@ const LAUNCH_FAILED: u8 = 126;
 
 /// A command, as the supervisor gets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SupervisedCommand {
+pub(crate) struct CommandSupervisorRequest {
     pub program: PathBuf,
     /// The name by which the command was called.
     pub name: String,
@@ -87,7 +87,7 @@ pub fn run_if_supervisor(mut arguments: impl Iterator<Item = std::ffi::OsString>
     })
 }
 
-enum SupervisorEvent {
+enum CommandSupervisorInputEvent {
     Heartbeat,
     StopRequested,
     ProgramGone,
@@ -106,7 +106,7 @@ fn supervise_command() -> ExitCode {
     let mut line = String::new();
     let read = input.by_ref().take(SUPERVISOR_REQUEST_BYTES_MAX).read_line(&mut line);
     let Ok(command) =
-        read.map_err(|_| ()).and_then(|_| serde_json::from_str::<SupervisedCommand>(&line).map_err(|_| ()))
+        read.map_err(|_| ()).and_then(|_| serde_json::from_str::<CommandSupervisorRequest>(&line).map_err(|_| ()))
     else {
         return write_report(&not_started_report());
     };
@@ -121,7 +121,7 @@ fn supervise_command() -> ExitCode {
     // A process that forks at the right moment is found by the next round.
     while Instant::now() < deadline {
         match events.recv_timeout(Duration::from_millis(20)) {
-            Ok(SupervisorEvent::NoChildrenLeft) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok(CommandSupervisorInputEvent::NoChildrenLeft) | Err(RecvTimeoutError::Disconnected) => break,
             Ok(_) | Err(RecvTimeoutError::Timeout) => kill_descendants(main),
         }
     }
@@ -161,15 +161,15 @@ pub(crate) fn own_program() -> PathBuf {
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
 }
 
-fn forward_program_input(mut input: impl Read, events: &mpsc::Sender<SupervisorEvent>) {
+fn forward_program_input(mut input: impl Read, events: &mpsc::Sender<CommandSupervisorInputEvent>) {
     let mut buffer = [0; 64];
     loop {
         let event = match input.read(&mut buffer) {
-            Ok(0) | Err(_) => SupervisorEvent::ProgramGone,
-            Ok(count) if buffer[..count].contains(&STOP_BYTE) => SupervisorEvent::StopRequested,
-            Ok(_) => SupervisorEvent::Heartbeat,
+            Ok(0) | Err(_) => CommandSupervisorInputEvent::ProgramGone,
+            Ok(count) if buffer[..count].contains(&STOP_BYTE) => CommandSupervisorInputEvent::StopRequested,
+            Ok(_) => CommandSupervisorInputEvent::Heartbeat,
         };
-        let is_last = matches!(event, SupervisorEvent::ProgramGone);
+        let is_last = matches!(event, CommandSupervisorInputEvent::ProgramGone);
         if events.send(event).is_err() || is_last {
             return;
         }
@@ -177,14 +177,14 @@ fn forward_program_input(mut input: impl Read, events: &mpsc::Sender<SupervisorE
 }
 
 /// Reaps all children, until there are none.
-fn forward_child_exits(events: &mpsc::Sender<SupervisorEvent>) {
+fn forward_child_exits(events: &mpsc::Sender<CommandSupervisorInputEvent>) {
     loop {
         let event = match rustix::process::wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) => SupervisorEvent::ChildEnded(pid, status),
+            Ok(Some((pid, status))) => CommandSupervisorInputEvent::ChildEnded(pid, status),
             Ok(None) | Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => SupervisorEvent::NoChildrenLeft,
+            Err(_) => CommandSupervisorInputEvent::NoChildrenLeft,
         };
-        let is_last = matches!(event, SupervisorEvent::NoChildrenLeft);
+        let is_last = matches!(event, CommandSupervisorInputEvent::NoChildrenLeft);
         if events.send(event).is_err() || is_last {
             return;
         }
@@ -193,9 +193,9 @@ fn forward_child_exits(events: &mpsc::Sender<SupervisorEvent>) {
 
 /// Waits until the command has ended, and ends it if it must not run any longer.
 fn wait_for_command(
-    command: &SupervisedCommand,
+    command: &CommandSupervisorRequest,
     main: Pid,
-    events: &mpsc::Receiver<SupervisorEvent>,
+    events: &mpsc::Receiver<CommandSupervisorInputEvent>,
 ) -> CommandExitStatus {
     let silence = Duration::from_millis(command.silence_ms_max);
     let mut reason = CommandEndReason::Ended;
@@ -205,21 +205,21 @@ fn wait_for_command(
         let next = deadline.min(last_heartbeat + silence);
         let event = events.recv_timeout(next.saturating_duration_since(Instant::now()));
         match event {
-            Ok(SupervisorEvent::ChildEnded(pid, status)) if pid == main => {
+            Ok(CommandSupervisorInputEvent::ChildEnded(pid, status)) if pid == main => {
                 return CommandExitStatus {
                     reason,
                     exit_code: status.exit_status(),
                     signal: status.terminating_signal(),
                 };
             }
-            Ok(SupervisorEvent::ChildEnded(..)) => {}
-            Ok(SupervisorEvent::Heartbeat) => last_heartbeat = Instant::now(),
-            Ok(SupervisorEvent::StopRequested) if reason == CommandEndReason::Ended => {
+            Ok(CommandSupervisorInputEvent::ChildEnded(..)) => {}
+            Ok(CommandSupervisorInputEvent::Heartbeat) => last_heartbeat = Instant::now(),
+            Ok(CommandSupervisorInputEvent::StopRequested) if reason == CommandEndReason::Ended => {
                 reason = CommandEndReason::Requested;
                 deadline = terminate_process_group(main);
             }
-            Ok(SupervisorEvent::StopRequested) => {}
-            Ok(SupervisorEvent::ProgramGone | SupervisorEvent::NoChildrenLeft)
+            Ok(CommandSupervisorInputEvent::StopRequested) => {}
+            Ok(CommandSupervisorInputEvent::ProgramGone | CommandSupervisorInputEvent::NoChildrenLeft)
             | Err(RecvTimeoutError::Disconnected) => {
                 return CommandExitStatus { reason: CommandEndReason::Abandoned, exit_code: None, signal: None };
             }
@@ -279,7 +279,7 @@ fn exec_command() -> ExitCode {
     let read = std::io::stdin().take(SUPERVISOR_REQUEST_BYTES_MAX).read_to_string(&mut line);
     let command = read
         .map_err(|error| error.to_string())
-        .and_then(|_| serde_json::from_str::<SupervisedCommand>(&line).map_err(|error| error.to_string()));
+        .and_then(|_| serde_json::from_str::<CommandSupervisorRequest>(&line).map_err(|error| error.to_string()));
     let failure = match command.and_then(|command| prepare_launch(&command).map(|()| command)) {
         Ok(command) => {
             let error = Command::new(&command.program)
@@ -298,7 +298,7 @@ fn exec_command() -> ExitCode {
     ExitCode::from(LAUNCH_FAILED)
 }
 
-fn prepare_launch(command: &SupervisedCommand) -> Result<(), String> {
+fn prepare_launch(command: &CommandSupervisorRequest) -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     #[cfg(target_os = "linux")]
     {

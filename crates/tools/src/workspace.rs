@@ -41,13 +41,13 @@ pub struct WorkspaceConfig {
     pub writable: Vec<PathBuf>,
     /// The label of the nodes that have the folder; all nodes if absent.
     pub placement: Option<String>,
-    pub sandbox: SandboxPolicy,
-    pub network: NetworkPolicy,
+    pub sandbox: CommandSandboxPolicy,
+    pub network: CommandNetworkPolicy,
 }
 
 /// Whether commands run in a sandbox of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SandboxPolicy {
+pub enum CommandSandboxPolicy {
     /// If the kernel has one.
     #[default]
     Auto,
@@ -58,7 +58,7 @@ pub enum SandboxPolicy {
 
 /// Whether commands may open network connections. Needs a sandbox of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum NetworkPolicy {
+pub enum CommandNetworkPolicy {
     #[default]
     Allowed,
     Denied,
@@ -67,11 +67,11 @@ pub enum NetworkPolicy {
 /// All declared workspaces, by name.
 #[derive(Debug, Clone, Default)]
 pub struct WorkspaceRegistry {
-    by_name: BTreeMap<String, Arc<DeclaredWorkspace>>,
+    by_name: BTreeMap<String, Arc<RegisteredWorkspace>>,
 }
 
 #[derive(Debug)]
-struct DeclaredWorkspace {
+struct RegisteredWorkspace {
     config: WorkspaceConfig,
     /// Held while files change, so that a check and the change that follows are one step.
     changes: Arc<Mutex<()>>,
@@ -89,7 +89,7 @@ impl WorkspaceRegistry {
             Some(other) => other.commands.clone(),
             None => Arc::new(Semaphore::new(config.concurrent_command_limit().min(Semaphore::MAX_PERMITS))),
         };
-        self.by_name.insert(name.into(), Arc::new(DeclaredWorkspace { config, changes: Arc::default(), commands }));
+        self.by_name.insert(name.into(), Arc::new(RegisteredWorkspace { config, changes: Arc::default(), commands }));
         self
     }
 

@@ -41,7 +41,7 @@ pub(crate) fn run_conversation(program: &Path, url: &str, folder: &Path) -> Resu
     let _ = std::fs::remove_dir_all(&home);
     std::fs::create_dir_all(&home).with_context(|| format!("cannot create {}", home.display()))?;
     std::fs::write(home.join("segue.toml"), local_model_config(url)).context("cannot write the configuration")?;
-    let conversation = CliConversation { program: program.to_owned(), home };
+    let conversation = LocalModelConversationTest { program: program.to_owned(), home };
     let mut phases = Vec::new();
     for message in OPENING_MESSAGES {
         phases.push(conversation.send_message(message)?);
@@ -64,12 +64,12 @@ pub(crate) fn run_conversation(program: &Path, url: &str, folder: &Path) -> Resu
     conversation.check_session_record()
 }
 
-struct CliConversation {
+struct LocalModelConversationTest {
     program: PathBuf,
     home: PathBuf,
 }
 
-impl CliConversation {
+impl LocalModelConversationTest {
     fn run_segue(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.program);
         let output = command

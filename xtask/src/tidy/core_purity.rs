@@ -1,7 +1,7 @@
 //! Rules: core is pure, and flows do not log. Clippy bans impure paths too; this rule searches for names, so that it also finds uses where the
 //! lint is allowed.
 
-use super::rust_source::{CodeWord, split_words};
+use super::rust_source::{RustIdentifierOrKeyword, split_words};
 use super::source_tree::SourceTree;
 use super::{TidyFinding, new_finding};
 
@@ -60,7 +60,7 @@ pub(crate) fn check_flows_do_not_log(tree: &SourceTree) -> Vec<TidyFinding> {
 }
 
 /// Whether a word follows `std::`, or is in the braces of a `use std::{…}`.
-fn is_std_path(code: &str, word: CodeWord<'_>) -> bool {
+fn is_std_path(code: &str, word: RustIdentifierOrKeyword<'_>) -> bool {
     let before = &code[..word.offset];
     let statement = before.rsplit(';').next().unwrap_or(before);
     before.ends_with("std::") || statement.contains("use std::{") && before.ends_with(['{', ' ', '\n'])

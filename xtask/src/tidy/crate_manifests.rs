@@ -22,21 +22,21 @@ pub(crate) struct CrateDependency {
     /// The name of the package, even if the crate renames it.
     pub name: String,
     pub line: usize,
-    pub kind: DependencyKind,
+    pub kind: CrateDependencyKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum DependencyKind {
+pub(crate) enum CrateDependencyKind {
     /// A dependency or build dependency.
     Normal,
     /// A dependency of tests only.
     Dev,
 }
 
-const DEPENDENCY_TABLES: [(&str, DependencyKind); 3] = [
-    ("dependencies", DependencyKind::Normal),
-    ("build-dependencies", DependencyKind::Normal),
-    ("dev-dependencies", DependencyKind::Dev),
+const DEPENDENCY_TABLES: [(&str, CrateDependencyKind); 3] = [
+    ("dependencies", CrateDependencyKind::Normal),
+    ("build-dependencies", CrateDependencyKind::Normal),
+    ("dev-dependencies", CrateDependencyKind::Dev),
 ];
 
 /// Returns the manifests of all crates. Invalid manifests are skipped, because cargo reports them.
@@ -116,7 +116,7 @@ fn dependency_line(text: &str, key: &str, alias: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn dependencies(files: &[(&str, &str)]) -> Vec<(String, usize, DependencyKind)> {
+    fn dependencies(files: &[(&str, &str)]) -> Vec<(String, usize, CrateDependencyKind)> {
         let manifests = read_manifests(&SourceTree::from_files(files));
         manifests
             .into_iter()
@@ -143,12 +143,12 @@ e = \"1\"
 f = { package = \"g\", version = \"1\" }
 ";
         let expected = [
-            ("b", 6, DependencyKind::Normal),
-            ("c", 7, DependencyKind::Normal),
-            ("d", 8, DependencyKind::Normal),
-            ("g", 13, DependencyKind::Normal),
-            ("b", 4, DependencyKind::Dev),
-            ("e", 11, DependencyKind::Normal),
+            ("b", 6, CrateDependencyKind::Normal),
+            ("c", 7, CrateDependencyKind::Normal),
+            ("d", 8, CrateDependencyKind::Normal),
+            ("g", 13, CrateDependencyKind::Normal),
+            ("b", 4, CrateDependencyKind::Dev),
+            ("e", 11, CrateDependencyKind::Normal),
         ];
         let found = dependencies(&[("crates/a/Cargo.toml", text)]);
         assert_eq!(found, expected.map(|(name, line, kind)| (name.to_owned(), line, kind)));
@@ -160,7 +160,7 @@ f = { package = \"g\", version = \"1\" }
             ("Cargo.toml", "[workspace.dependencies]\nshort = { package = \"long\", version = \"1\" }\n"),
             ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n[dependencies]\nshort.workspace = true\n"),
         ]);
-        assert_eq!(found, [("long".to_owned(), 4, DependencyKind::Normal)]);
+        assert_eq!(found, [("long".to_owned(), 4, CrateDependencyKind::Normal)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) type CrateTable = BTreeMap<String, CrateTableRow>;
 pub(crate) struct CrateTableRow {
     pub line: usize,
     /// The allowed dependencies, except those of tests.
-    pub allowed_dependencies: AllowedDependencies,
+    pub allowed_dependencies: AllowedCrateDependencies,
     pub audience: AllowedCrateDependents,
     description: String,
     excluded_knowledge: String,
@@ -24,7 +24,7 @@ pub(crate) struct CrateTableRow {
 
 /// The crates of this workspace that a crate may depend on.
 #[derive(Debug, PartialEq)]
-pub(crate) enum AllowedDependencies {
+pub(crate) enum AllowedCrateDependencies {
     All,
     /// These crates; may be empty.
     Only(BTreeSet<String>),
@@ -65,7 +65,7 @@ pub(crate) fn check_crate_table(tree: &SourceTree) -> Vec<TidyFinding> {
                 findings.push(new_finding(ARCHITECTURE_FILE, row.line, problem, "fill in the cell"));
             }
         }
-        if let AllowedDependencies::Only(allowed) = &row.allowed_dependencies {
+        if let AllowedCrateDependencies::Only(allowed) = &row.allowed_dependencies {
             for other in allowed.iter().filter(|other| !table.contains_key(*other)) {
                 let problem = format!("`{name}` may depend on `{other}`, which has no row");
                 let fix = "write the names of crates with or without `segue-`, `all`, or `–` for none";
@@ -127,12 +127,12 @@ fn is_blank_cell(cell: &str) -> bool {
     ["", "-", "–", "—"].contains(&cell)
 }
 
-fn parse_allowed_dependencies(cell: &str, names: &BTreeSet<String>) -> AllowedDependencies {
+fn parse_allowed_dependencies(cell: &str, names: &BTreeSet<String>) -> AllowedCrateDependencies {
     if cell == "all" {
-        return AllowedDependencies::All;
+        return AllowedCrateDependencies::All;
     }
     let written = cell.split(',').map(|name| name.trim().trim_matches('`')).filter(|name| !is_blank_cell(name));
-    AllowedDependencies::Only(written.map(|name| full_crate_name(name, names)).collect())
+    AllowedCrateDependencies::Only(written.map(|name| full_crate_name(name, names)).collect())
 }
 
 /// Returns `segue-core` for `core`, unless there is a crate named `core`.

@@ -1,8 +1,8 @@
 //! Rule: crates depend only on crates that the table of crates allows. Tests may use more, except those of core, because
 //! their dependencies must be built before core can be tested.
 
-use super::crate_manifests::{self, CrateDependency, CrateManifest, DependencyKind};
-use super::crate_table::{self, AllowedCrateDependents, AllowedDependencies, CrateTable};
+use super::crate_manifests::{self, CrateDependency, CrateDependencyKind, CrateManifest};
+use super::crate_table::{self, AllowedCrateDependencies, AllowedCrateDependents, CrateTable};
 use super::source_tree::SourceTree;
 use super::{TidyFinding, crate_manifests::manifest_finding};
 
@@ -25,7 +25,7 @@ pub(crate) fn check_dependencies(tree: &SourceTree) -> Vec<TidyFinding> {
 
 fn check_dependency(manifest: &CrateManifest, dependency: &CrateDependency, table: &CrateTable) -> Option<TidyFinding> {
     let (from, to) = (&manifest.name, &dependency.name);
-    if dependency.kind == DependencyKind::Dev {
+    if dependency.kind == CrateDependencyKind::Dev {
         let problem = format!("the tests of `{from}` depend on `{to}`");
         let fix = format!("they may use `{TESTKIT_CRATE}` only; move the test to the crate that it tests");
         return (from == CORE_CRATE && to != TESTKIT_CRATE)
@@ -34,7 +34,7 @@ fn check_dependency(manifest: &CrateManifest, dependency: &CrateDependency, tabl
     let row = table.get(from)?;
     let target = table.get(to)?;
     let fix = match &row.allowed_dependencies {
-        AllowedDependencies::Only(allowed) if !allowed.contains(to) => {
+        AllowedCrateDependencies::Only(allowed) if !allowed.contains(to) => {
             let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
             let allowed = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
             format!("allowed by the table in ARCHITECTURE.md (line {}): {allowed}", row.line)

@@ -5,7 +5,7 @@ mod lexer;
 mod test_code;
 
 /// One parsed source file.
-pub(crate) struct RustSource {
+pub(crate) struct ParsedRustSource {
     /// The code with comments and contents of literals replaced by spaces. It has the length of the file.
     pub code: String,
     /// The same without test code.
@@ -13,7 +13,7 @@ pub(crate) struct RustSource {
     /// The number of lines without test code.
     pub production_lines: usize,
     /// The string literals of production code.
-    pub literals: Vec<StringLiteral>,
+    pub literals: Vec<RustStringLiteral>,
     /// The modules in other files that are compiled for tests only.
     pub test_modules: Vec<String>,
     /// Whether an attribute makes the whole file test code.
@@ -21,7 +21,7 @@ pub(crate) struct RustSource {
 }
 
 /// A string literal.
-pub(crate) struct StringLiteral {
+pub(crate) struct RustStringLiteral {
     /// The line of its opening quote, starting at 1.
     pub line: usize,
     /// Its value.
@@ -30,7 +30,7 @@ pub(crate) struct StringLiteral {
 
 /// A name or keyword in code.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct CodeWord<'a> {
+pub(crate) struct RustIdentifierOrKeyword<'a> {
     pub text: &'a str,
     /// The offset in bytes.
     pub offset: usize,
@@ -38,7 +38,7 @@ pub(crate) struct CodeWord<'a> {
     pub line: usize,
 }
 
-impl RustSource {
+impl ParsedRustSource {
     /// Parses the text of a file.
     pub(crate) fn parse(text: &str) -> Self {
         let lexed = lexer::lex_rust(text);
@@ -62,7 +62,7 @@ impl RustSource {
                 .literals
                 .into_iter()
                 .filter(|literal| !in_tests(literal.offset))
-                .map(|literal| StringLiteral { line: line_of(literal.offset), text: literal.text })
+                .map(|literal| RustStringLiteral { line: line_of(literal.offset), text: literal.text })
                 .collect(),
             production: String::from_utf8_lossy(&production).into_owned(),
             is_test_only: lexed.code.contains("#![cfg(test)]"),
@@ -73,7 +73,7 @@ impl RustSource {
 }
 
 /// Returns all words of some code, in order.
-pub(crate) fn split_words(code: &str) -> Vec<CodeWord<'_>> {
+pub(crate) fn split_words(code: &str) -> Vec<RustIdentifierOrKeyword<'_>> {
     let mut words = Vec::new();
     let mut line = 1;
     let mut start = None;
@@ -82,7 +82,7 @@ pub(crate) fn split_words(code: &str) -> Vec<CodeWord<'_>> {
         match (start, inside) {
             (None, true) => start = Some(offset),
             (Some(from), false) => {
-                words.push(CodeWord { text: &code[from..offset], offset: from, line });
+                words.push(RustIdentifierOrKeyword { text: &code[from..offset], offset: from, line });
                 start = None;
             }
             (None, false) | (Some(_), true) => {}
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn test_code_is_not_production_code() {
-        let source = RustSource::parse(
+        let source = ParsedRustSource::parse(
             "fn a() { say(\"one\"); }\n\n#[cfg(test)]\nmod tests {\n    fn b() { say(\"two\"); }\n}\n\nfn c() { say(\"three\"); }\n",
         );
         let texts: Vec<&str> = source.literals.iter().map(|literal| literal.text.as_str()).collect();
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_attribute_makes_a_whole_file_test_code() {
-        assert!(RustSource::parse("//! Helpers.\n#![cfg(test)]\nfn a() {}\n").is_test_only);
-        assert!(!RustSource::parse("//! Says `#![cfg(test)]`.\nfn a() {}\n").is_test_only);
+        assert!(ParsedRustSource::parse("//! Helpers.\n#![cfg(test)]\nfn a() {}\n").is_test_only);
+        assert!(!ParsedRustSource::parse("//! Says `#![cfg(test)]`.\nfn a() {}\n").is_test_only);
     }
 }

@@ -6,20 +6,20 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::rust_source::RustSource;
+use super::rust_source::ParsedRustSource;
 
 /// All files of a checkout.
 pub(crate) struct SourceTree {
     /// The texts by path, relative to the root and with `/` on every system; `None` if a file is not UTF-8.
     files: BTreeMap<String, Option<String>>,
-    rust_files: Vec<RustFile>,
+    rust_files: Vec<ParsedRustFile>,
 }
 
 /// A parsed Rust file.
-pub(crate) struct RustFile {
+pub(crate) struct ParsedRustFile {
     /// The path, relative to the root.
     pub path: String,
-    pub source: RustSource,
+    pub source: ParsedRustSource,
     pub purpose: FilePurpose,
 }
 
@@ -59,12 +59,12 @@ impl SourceTree {
     }
 
     fn new(files: BTreeMap<String, Option<String>>) -> Self {
-        let mut rust: Vec<RustFile> = files
+        let mut rust: Vec<ParsedRustFile> = files
             .iter()
             .filter(|(path, _)| path.ends_with(".rs"))
             .filter_map(|(path, text)| {
-                let source = RustSource::parse(text.as_deref()?);
-                Some(RustFile { path: path.clone(), source, purpose: FilePurpose::Production })
+                let source = ParsedRustSource::parse(text.as_deref()?);
+                Some(ParsedRustFile { path: path.clone(), source, purpose: FilePurpose::Production })
             })
             .collect();
         let declared: BTreeSet<String> = rust.iter().flat_map(test_module_paths).collect();
@@ -98,12 +98,12 @@ impl SourceTree {
             || self.files.range(folder.clone()..).next().is_some_and(|(next, _)| next.starts_with(&folder))
     }
 
-    pub(crate) fn rust_files(&self) -> &[RustFile] {
+    pub(crate) fn rust_files(&self) -> &[ParsedRustFile] {
         &self.rust_files
     }
 
     /// Returns the Rust files that are production code.
-    pub(crate) fn production_files(&self) -> impl Iterator<Item = &RustFile> {
+    pub(crate) fn production_files(&self) -> impl Iterator<Item = &ParsedRustFile> {
         self.rust_files.iter().filter(|file| file.purpose == FilePurpose::Production)
     }
 }
@@ -118,7 +118,7 @@ fn is_test_path(path: &str) -> bool {
 }
 
 /// Returns the paths, without `.rs`, of the modules that this file declares for tests only.
-fn test_module_paths(file: &RustFile) -> Vec<String> {
+fn test_module_paths(file: &ParsedRustFile) -> Vec<String> {
     let (folder, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
     let home = match name {
         "lib.rs" | "main.rs" => folder.to_owned(),

@@ -1,7 +1,7 @@
 //! Rule: no unfinished work, debug output or `unwrap` in production code, and no ignored tests.
 
 use super::rust_source::split_words;
-use super::source_tree::{RustFile, SourceTree};
+use super::source_tree::{ParsedRustFile, SourceTree};
 use super::{TidyFinding, new_finding};
 
 /// Macros that are not allowed in production code, and how to fix them.
@@ -29,7 +29,7 @@ pub(crate) fn check_unfinished_code(tree: &SourceTree) -> Vec<TidyFinding> {
     findings
 }
 
-fn find_banned_macros(file: &RustFile) -> Vec<TidyFinding> {
+fn find_banned_macros(file: &ParsedRustFile) -> Vec<TidyFinding> {
     let code = &file.source.production;
     let mut findings = Vec::new();
     for word in split_words(code) {
@@ -46,7 +46,7 @@ fn find_banned_macros(file: &RustFile) -> Vec<TidyFinding> {
     findings
 }
 
-fn ignored_test_finding(file: &RustFile, line: usize) -> TidyFinding {
+fn ignored_test_finding(file: &ParsedRustFile, line: usize) -> TidyFinding {
     new_finding(&file.path, line, "an ignored test", "make it pass, or remove it and open an issue")
 }
 

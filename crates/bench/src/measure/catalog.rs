@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::http::BenchServer;
 use super::memory::create_idle_sessions;
-use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec, elapsed_ms};
 use crate::bench_engine::{BenchDatabaseFolder, BenchFolderRetention, FirstOrLaterTurn};
 use crate::stats::{median, round_significant};
 
@@ -24,7 +24,9 @@ const SEARCHED_RANK: usize = 20;
 const WARM_UP_REPETITIONS: usize = 5;
 
 /// Measures with few sessions, adds sessions, and measures again.
-pub(crate) async fn measure_session_catalog(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_session_catalog(
+    measurement: &BenchMeasurementSpec,
+) -> Result<Vec<BenchMeasurementFigures>> {
     let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "catalog", BenchFolderRetention::Delete)?;
     let server = BenchServer::start(measurement, &database_folder).await?;
     let few = FEW_SESSIONS.min(measurement.sessions / 2);
@@ -45,7 +47,7 @@ pub(crate) async fn measure_session_catalog(measurement: &MeasurementSpec) -> Re
 
 /// Returns the median time of each query in milliseconds.
 async fn measure_queries(
-    measurement: &MeasurementSpec,
+    measurement: &BenchMeasurementSpec,
     server: &BenchServer,
     sessions: usize,
 ) -> Result<Vec<(&'static str, f64)>> {

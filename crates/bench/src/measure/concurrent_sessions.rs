@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::sqlite_baseline::{SqliteBaseline, SqliteBaselineLoad};
-use super::{MeasurementResult, MeasurementSpec, elapsed_ms, postgres_nodes};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec, elapsed_ms, postgres_nodes};
 use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn, StoreKind};
 use crate::machine::{cpu_ms, rss_mb};
 use crate::stats::{median, min_and_max, round_significant, summarize_samples};
@@ -20,7 +20,9 @@ const TURNS_PER_SESSION: usize = 20;
 const RECORDS_PAGE: usize = 10_000;
 pub(super) const BASELINE_DURATION: Duration = Duration::from_millis(1_000);
 
-pub(crate) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_concurrent_sessions(
+    measurement: &BenchMeasurementSpec,
+) -> Result<Vec<BenchMeasurementFigures>> {
     if measurement.store_kind == StoreKind::Postgres {
         return postgres_nodes::measure_postgres_sessions(measurement).await;
     }
@@ -50,7 +52,8 @@ pub(crate) async fn measure_concurrent_sessions(measurement: &MeasurementSpec) -
             _ => None,
         };
         let (cpu, start) = (cpu_ms(), Instant::now());
-        let ConcurrentRunResult { turn_times_ms, saturated_rate } = concurrent.run_turns(measurement.turns).await?;
+        let ConcurrentSessionsRunResult { turn_times_ms, saturated_rate } =
+            concurrent.run_turns(measurement.turns).await?;
         let seconds = start.elapsed().as_secs_f64();
         stats.cpu_ms += cpu_ms() - cpu;
         stats.rates.push(turn_times_ms.len() as f64 / seconds);
@@ -98,13 +101,13 @@ struct AverageCommitSize {
 }
 
 pub(super) struct ConcurrentSessionsBench<'a> {
-    measurement: &'a MeasurementSpec,
+    measurement: &'a BenchMeasurementSpec,
     pub(super) engine: BenchEngine,
     run_number: usize,
 }
 
 /// The result of one run of all sessions.
-pub(super) struct ConcurrentRunResult {
+pub(super) struct ConcurrentSessionsRunResult {
     pub(super) turn_times_ms: Vec<f64>,
     /// Turns per second while all sessions were working. Towards the end some have finished, while the baseline is
     /// measured at full load only.
@@ -112,7 +115,7 @@ pub(super) struct ConcurrentRunResult {
 }
 
 impl<'a> ConcurrentSessionsBench<'a> {
-    pub(super) fn new(measurement: &'a MeasurementSpec, engine: BenchEngine) -> Self {
+    pub(super) fn new(measurement: &'a BenchMeasurementSpec, engine: BenchEngine) -> Self {
         Self { measurement, engine, run_number: 0 }
     }
 
@@ -122,7 +125,7 @@ impl<'a> ConcurrentSessionsBench<'a> {
     }
 
     /// Runs `turns` turns in each of the concurrent sessions.
-    pub(super) async fn run_turns(&mut self, turns: usize) -> Result<ConcurrentRunResult> {
+    pub(super) async fn run_turns(&mut self, turns: usize) -> Result<ConcurrentSessionsRunResult> {
         self.run_number += 1;
         let started = Instant::now();
         let mut tasks = JoinSet::new();
@@ -150,7 +153,7 @@ impl<'a> ConcurrentSessionsBench<'a> {
             all_ends.extend(ends);
         }
         let turns_before_first_end = all_ends.iter().filter(|end| **end <= first_end).count();
-        Ok(ConcurrentRunResult {
+        Ok(ConcurrentSessionsRunResult {
             turn_times_ms: all_times,
             saturated_rate: turns_before_first_end as f64 * 1_000.0 / first_end,
         })
@@ -185,7 +188,7 @@ pub(super) struct ConcurrentSessionsStats {
 }
 
 impl ConcurrentSessionsStats {
-    pub(super) fn to_fields(&self, measurement: &MeasurementSpec) -> MeasurementResult {
+    pub(super) fn to_fields(&self, measurement: &BenchMeasurementSpec) -> BenchMeasurementFigures {
         let fields = json!({
             "procs": 1, "sessions": measurement.sessions, "turns": measurement.turns, "reps": measurement.repetitions,
             "turns_per_s": round_significant(median(&self.rates)), "range": min_and_max(&self.rates), "lat_ms": summarize_samples(&self.turn_times),

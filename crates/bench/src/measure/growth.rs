@@ -7,7 +7,7 @@ use anyhow::Result;
 use segue_core::ids::SessionId;
 use serde_json::{Value, json};
 
-use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec, elapsed_ms};
 use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn, StoreKind};
 use crate::machine::{cpu_ms, disk_written_bytes, rss_mb};
 use crate::stats::{median, round_significant};
@@ -20,7 +20,7 @@ const MEDIAN_WINDOW: usize = 9;
 
 pub(crate) const LONG_SESSION: &str = "long";
 
-pub(crate) async fn measure_session_growth(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_session_growth(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let retention = if measurement.store_kind == StoreKind::Sqlite {
         BenchFolderRetention::Keep
     } else {
@@ -60,7 +60,7 @@ pub(crate) async fn measure_session_growth(measurement: &MeasurementSpec) -> Res
         };
         round_significant(median(&values[window]))
     };
-    let medians_by_turn = |values: &[f64]| -> MeasurementResult {
+    let medians_by_turn = |values: &[f64]| -> BenchMeasurementFigures {
         measured_turns
             .iter()
             .map(|turn_number| (turn_number.to_string(), json!(median_around(values, *turn_number))))

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec, elapsed_ms};
 use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn};
 use crate::machine::{open_descriptor_count, rss_mb};
 use crate::sample_text;
@@ -30,7 +30,7 @@ pub(super) struct BenchServer {
 }
 
 impl BenchServer {
-    pub(super) async fn start(measurement: &MeasurementSpec, folder: &BenchDatabaseFolder) -> Result<Self> {
+    pub(super) async fn start(measurement: &BenchMeasurementSpec, folder: &BenchDatabaseFolder) -> Result<Self> {
         let bench_engine =
             BenchEngine::start(measurement.store_kind, measurement.shape, &folder.database_file()).await?;
         let mut options = ServerOptions::new(segue_server::CrossServerSharedState::from_folder(&measurement.dir));
@@ -82,7 +82,7 @@ impl BenchServer {
 }
 
 /// Runs turns of concurrent sessions, alternately over HTTP and in process.
-pub(crate) async fn measure_http_turns(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_http_turns(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "http", BenchFolderRetention::Delete)?;
     let server = BenchServer::start(measurement, &database_folder).await?;
     server.open_session("warm").await?;
@@ -123,7 +123,7 @@ impl TurnRatesAndTimes {
 }
 
 async fn run_turns_over_http(
-    measurement: &MeasurementSpec,
+    measurement: &BenchMeasurementSpec,
     server: &BenchServer,
     repetition: usize,
 ) -> Result<(f64, Vec<f64>)> {
@@ -149,7 +149,7 @@ async fn run_turns_over_http(
 }
 
 async fn run_turns_in_process(
-    measurement: &MeasurementSpec,
+    measurement: &BenchMeasurementSpec,
     engine: &BenchEngine,
     repetition: usize,
 ) -> Result<(f64, Vec<f64>)> {
@@ -181,7 +181,7 @@ async fn collect_turn_times(mut clients: JoinSet<Result<Vec<f64>>>, start: Insta
 
 /// Opens many event streams, one per session; then runs a turn in every session until every stream has received its
 /// end.
-pub(crate) async fn measure_event_streams(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_event_streams(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "streams", BenchFolderRetention::Delete)?;
     let server = BenchServer::start(measurement, &database_folder).await?;
     server.open_session("warm").await?;
@@ -264,9 +264,9 @@ mod tests {
     use crate::bench_flows::BenchTurnShape;
     use crate::measure::BenchWorkloadKind;
 
-    fn measurement(kind: BenchWorkloadKind, sessions: usize, dir: &tempfile::TempDir) -> MeasurementSpec {
+    fn measurement(kind: BenchWorkloadKind, sessions: usize, dir: &tempfile::TempDir) -> BenchMeasurementSpec {
         let dir = dir.path().to_owned();
-        MeasurementSpec {
+        BenchMeasurementSpec {
             kind,
             store_kind: StoreKind::Sqlite,
             shape: BenchTurnShape::Single,

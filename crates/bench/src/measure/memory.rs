@@ -8,7 +8,7 @@ use segue_store::SessionQuery;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec, elapsed_ms};
 use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn};
 use crate::instant_model::InstantModelGate;
 use crate::machine::{cpu_ms, open_descriptor_count, rss_mb, thread_count};
@@ -24,7 +24,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
 const LIST_REPETITIONS: usize = 5;
 
 /// Measures parked sessions with one turn each.
-pub(crate) async fn measure_idle_sessions(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_idle_sessions(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "idle", BenchFolderRetention::Delete)?;
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
@@ -75,7 +75,9 @@ pub(super) async fn create_idle_sessions(engine: &BenchEngine, numbers: std::ops
 }
 
 /// Measures sessions whose first call is in flight.
-pub(crate) async fn measure_in_flight_calls(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_in_flight_calls(
+    measurement: &BenchMeasurementSpec,
+) -> Result<Vec<BenchMeasurementFigures>> {
     let database_folder =
         BenchDatabaseFolder::create_empty(&measurement.dir, "inflight", BenchFolderRetention::Delete)?;
     let bench_engine =

@@ -24,14 +24,14 @@ pub(crate) struct PostgresBaseline {
 }
 
 /// A row that a writer waits for.
-struct BaselinePendingRow {
+struct PendingPostgresBaselineRow {
     session: i64,
     seq: i64,
     offset: usize,
     durable: oneshot::Sender<()>,
 }
 
-type PendingRows = Arc<Mutex<mpsc::UnboundedReceiver<BaselinePendingRow>>>;
+type SharedBaselineRowReceiver = Arc<Mutex<mpsc::UnboundedReceiver<PendingPostgresBaselineRow>>>;
 
 impl PostgresBaseline {
     /// Creates the table in the database.
@@ -69,7 +69,7 @@ impl PostgresBaseline {
                 while start.elapsed() < time {
                     let (durable, durable_receiver) = oneshot::channel();
                     let offset = (rows * 1_013 + task) % offsets;
-                    let row = BaselinePendingRow { session: task as i64, seq: rows as i64, offset, durable };
+                    let row = PendingPostgresBaselineRow { session: task as i64, seq: rows as i64, offset, durable };
                     queue.send(row).map_err(|_| anyhow!("the writers have stopped"))?;
                     durable_receiver.await?;
                     rows += 1;
@@ -100,7 +100,7 @@ async fn connect(url: &str) -> Result<tokio_postgres::Client> {
 /// Writes all pending rows in one transaction, repeatedly.
 async fn write_pending_row_groups(
     client: tokio_postgres::Client,
-    pending: PendingRows,
+    pending: SharedBaselineRowReceiver,
     bytes: Arc<[u8]>,
     length: usize,
 ) -> Result<()> {

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::concurrent_sessions::{
-    BASELINE_DURATION, ConcurrentRunResult, ConcurrentSessionsBench, ConcurrentSessionsStats,
+    BASELINE_DURATION, ConcurrentSessionsBench, ConcurrentSessionsRunResult, ConcurrentSessionsStats,
 };
 use super::memory::create_idle_sessions;
 use super::postgres_baseline::PostgresBaseline;
-use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec, elapsed_ms};
 use crate::bench_engine::{BenchEngine, BenchPostgresDatabase, FirstOrLaterTurn};
 use crate::machine::{cpu_ms, rss_mb};
 use crate::stats::{median, min_and_max, round_significant};
@@ -31,7 +31,9 @@ const TIMED_TURNS: usize = 200;
 const COMMITS_SQL: &str = "SELECT count(*) FROM segue_journal";
 
 /// Measures concurrent sessions on one node, compared with plain PostgreSQL.
-pub(super) async fn measure_postgres_sessions(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(super) async fn measure_postgres_sessions(
+    measurement: &BenchMeasurementSpec,
+) -> Result<Vec<BenchMeasurementFigures>> {
     let engine = BenchEngine::start(measurement.store_kind, measurement.shape, &measurement.dir).await?;
     let postgres = engine.postgres.clone().context("the store is PostgreSQL")?;
     let baseline = PostgresBaseline::create(&postgres).await?;
@@ -44,7 +46,8 @@ pub(super) async fn measure_postgres_sessions(measurement: &MeasurementSpec) -> 
         let raw_before = raw_rate().await?;
         let (commits, groups) = (postgres.query_number(COMMITS_SQL)?, count_commit_groups(&concurrent.engine).await?);
         let (cpu, start) = (cpu_ms(), Instant::now());
-        let ConcurrentRunResult { turn_times_ms, saturated_rate } = concurrent.run_turns(measurement.turns).await?;
+        let ConcurrentSessionsRunResult { turn_times_ms, saturated_rate } =
+            concurrent.run_turns(measurement.turns).await?;
         let seconds = start.elapsed().as_secs_f64();
         stats.cpu_ms += cpu_ms() - cpu;
         let commits = postgres.query_number(COMMITS_SQL)? - commits;
@@ -72,7 +75,7 @@ async fn count_commit_groups(engine: &BenchEngine) -> Result<f64> {
 
 /// Warms up, and returns the bytes that an average commit submits to the store.
 async fn measure_commit_bytes(
-    measurement: &MeasurementSpec,
+    measurement: &BenchMeasurementSpec,
     concurrent: &mut ConcurrentSessionsBench<'_>,
     postgres: &BenchPostgresDatabase,
 ) -> Result<usize> {
@@ -87,7 +90,9 @@ async fn measure_commit_bytes(
 }
 
 /// Measures the same sessions on one node and on two, alternately. The nodes share this process, but nothing else.
-pub(crate) async fn measure_one_and_two_nodes(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_one_and_two_nodes(
+    measurement: &BenchMeasurementSpec,
+) -> Result<Vec<BenchMeasurementFigures>> {
     let first = BenchEngine::start(measurement.store_kind, measurement.shape, &measurement.dir).await?;
     let postgres = first.postgres.clone().context("the store is PostgreSQL")?;
     let second = BenchEngine::start_node(&postgres, measurement.shape).await?;
@@ -134,7 +139,7 @@ async fn run_sessions_on_nodes(nodes: &[&BenchEngine], sessions: usize, turns: u
 }
 
 /// What a node and its database do while all sessions are idle, and how long a turn takes meanwhile.
-struct IdleCost {
+struct BenchIdleNodeCost {
     node_cpu_ms_per_s: f64,
     transactions_per_s: f64,
     rss_mb: f64,
@@ -142,7 +147,7 @@ struct IdleCost {
 }
 
 /// Measures an idle node with few sessions and with many.
-pub(crate) async fn measure_idle_cost(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_idle_cost(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let engine = BenchEngine::start(measurement.store_kind, measurement.shape, &measurement.dir).await?;
     let postgres = engine.postgres.clone().context("the store is PostgreSQL")?;
     let few = FEW_SESSIONS.min(measurement.sessions / 2);
@@ -166,7 +171,11 @@ pub(crate) async fn measure_idle_cost(measurement: &MeasurementSpec) -> Result<V
     Ok(vec![measurement.metric_row("idlecost", fields)])
 }
 
-async fn observe_idle_node(engine: &BenchEngine, postgres: &BenchPostgresDatabase, name: &str) -> Result<IdleCost> {
+async fn observe_idle_node(
+    engine: &BenchEngine,
+    postgres: &BenchPostgresDatabase,
+    name: &str,
+) -> Result<BenchIdleNodeCost> {
     const TRANSACTIONS_SQL: &str =
         "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
     super::memory::wait_until_quiet().await;
@@ -182,7 +191,7 @@ async fn observe_idle_node(engine: &BenchEngine, postgres: &BenchPostgresDatabas
         engine.run_turn(&session, FirstOrLaterTurn::from_index(index)).await?;
         times.push(elapsed_ms(start));
     }
-    Ok(IdleCost {
+    Ok(BenchIdleNodeCost {
         node_cpu_ms_per_s: cpu / seconds,
         transactions_per_s: transactions / seconds,
         rss_mb,

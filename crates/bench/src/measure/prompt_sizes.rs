@@ -17,7 +17,7 @@ use segue_models::{ModelRegistry, ScriptedModel};
 use segue_store::memory::InMemoryStore;
 use serde_json::json;
 
-use super::{MeasurementResult, MeasurementSpec};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec};
 use crate::stats::round_significant;
 
 /// The model's side of the conversation; tests use it too.
@@ -33,7 +33,7 @@ const MEASURED_TURNS: [u32; 5] = [1, 5, 10, 20, 40];
 /// Events read at a time.
 const EVENTS_PAGE: usize = 512;
 
-pub(crate) async fn measure_prompt_sizes(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_prompt_sizes(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let model: ScriptedModel = MODEL_SCRIPT.parse()?;
     let records = SqliteRecordsTool::in_memory(ConfiguredDomains::new(DomainSchema::built_in()));
     let store = Arc::new(InMemoryStore::with_own_disk());
@@ -70,7 +70,11 @@ pub(crate) async fn measure_prompt_sizes(measurement: &MeasurementSpec) -> Resul
     Ok(tokens_by_node.iter().map(|(node, tokens)| prompt_size_row(measurement, node, tokens)).collect())
 }
 
-fn prompt_size_row(measurement: &MeasurementSpec, node: &str, tokens: &BTreeMap<u32, u32>) -> MeasurementResult {
+fn prompt_size_row(
+    measurement: &BenchMeasurementSpec,
+    node: &str,
+    tokens: &BTreeMap<u32, u32>,
+) -> BenchMeasurementFigures {
     let max_tokens_in =
         |from: u32, to: u32| f64::from(tokens.range(from..=to).map(|(_, tokens)| *tokens).max().unwrap_or(0));
     let last = u32::try_from(measurement.turns).unwrap_or(u32::MAX);

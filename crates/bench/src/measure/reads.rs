@@ -7,11 +7,11 @@ use segue_core::ids::SessionId;
 use serde_json::{Value, json};
 
 use super::growth::LONG_SESSION;
-use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec, elapsed_ms};
 use crate::bench_engine::{BenchDatabaseFolder, BenchEngine};
 use crate::stats::summarize_samples;
 
-pub(crate) async fn measure_message_reads(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_message_reads(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let database_folder = BenchDatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;

@@ -7,7 +7,7 @@ use segue_core::ids::SessionId;
 use serde_json::{Value, json};
 
 use super::sqlite_baseline::{SqliteBaseline, SqliteBaselineLoad};
-use super::{MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec, elapsed_ms};
 use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn, StoreKind};
 use crate::machine::cpu_ms;
 use crate::stats::{median, min_and_max, round_significant, summarize_samples};
@@ -15,7 +15,9 @@ use crate::stats::{median, min_and_max, round_significant, summarize_samples};
 const WARM_UP_TURNS: usize = 8;
 const CALIBRATION_TURNS: usize = 40;
 
-pub(crate) async fn measure_sequential_turns(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_sequential_turns(
+    measurement: &BenchMeasurementSpec,
+) -> Result<Vec<BenchMeasurementFigures>> {
     let database_folder = BenchDatabaseFolder::create_empty(&measurement.dir, "turns", BenchFolderRetention::Delete)?;
     let bench_engine =
         BenchEngine::start(measurement.store_kind, measurement.shape, &database_folder.database_file()).await?;
@@ -73,7 +75,7 @@ struct SqliteBaselineComparison {
 
 impl SqliteBaselineComparison {
     async fn calibrate_baseline(
-        measurement: &MeasurementSpec,
+        measurement: &BenchMeasurementSpec,
         engine: &BenchEngine,
         folder: &BenchDatabaseFolder,
     ) -> Result<Self> {
@@ -97,7 +99,7 @@ impl SqliteBaselineComparison {
         Ok(())
     }
 
-    fn to_fields(&self) -> MeasurementResult {
+    fn to_fields(&self) -> BenchMeasurementFigures {
         let fields = json!({
             "commits_per_turn": round_significant(self.commits_per_turn), "row_bytes": self.load.row_bytes, "group": 1,
             "raw_turns_per_s": round_significant(median(&self.rates)), "of_raw": round_significant(median(&self.shares)),

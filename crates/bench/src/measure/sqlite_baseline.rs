@@ -77,12 +77,12 @@ impl SqliteBaseline {
         let (start, offsets) = (Instant::now(), self.bytes.len() - length);
         let mut tasks = JoinSet::new();
         for task in 0..writers {
-            let queue: mpsc::Sender<BaselinePendingRow> = queue.clone();
+            let queue: mpsc::Sender<PendingSqliteBaselineRow> = queue.clone();
             tasks.spawn(async move {
                 let mut rows = 0usize;
                 while start.elapsed() < time {
                     let (durable, durable_receiver) = oneshot::channel();
-                    queue.send(BaselinePendingRow {
+                    queue.send(PendingSqliteBaselineRow {
                         session: task,
                         seq: rows,
                         offset: (rows * 1_013 + task) % offsets,
@@ -106,7 +106,7 @@ impl SqliteBaseline {
 }
 
 /// A row that a writer waits for.
-struct BaselinePendingRow {
+struct PendingSqliteBaselineRow {
     session: usize,
     seq: usize,
     offset: usize,
@@ -118,13 +118,13 @@ fn run_group_commit_writer(
     db: &Connection,
     bytes: &[u8],
     length: usize,
-    pending: &mpsc::Receiver<BaselinePendingRow>,
+    pending: &mpsc::Receiver<PendingSqliteBaselineRow>,
 ) -> Result<()> {
     let mut insert = db.prepare(INSERT_ROW_SQL)?;
     let mut begin = db.prepare("BEGIN IMMEDIATE")?;
     let mut commit = db.prepare("COMMIT")?;
     while let Ok(first) = pending.recv() {
-        let group: Vec<BaselinePendingRow> = std::iter::once(first).chain(pending.try_iter()).collect();
+        let group: Vec<PendingSqliteBaselineRow> = std::iter::once(first).chain(pending.try_iter()).collect();
         begin.execute([])?;
         for row in &group {
             insert.execute(params![row.session, row.seq, &bytes[row.offset..row.offset + length]])?;

@@ -8,7 +8,7 @@ use segue_core::ids::SessionId;
 use serde_json::{Value, json};
 
 use super::growth::LONG_SESSION;
-use super::{BenchWorkloadKind, MeasurementResult, MeasurementSpec, elapsed_ms};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec, BenchWorkloadKind, elapsed_ms};
 use crate::bench_engine::{BenchDatabaseFolder, BenchEngine, BenchFolderRetention, FirstOrLaterTurn};
 use crate::machine::rss_mb;
 use crate::stats::{median, min_and_max, round_significant};
@@ -17,7 +17,7 @@ use crate::stats::{median, min_and_max, round_significant};
 const STARTED_ENV: &str = "SEGUE_BENCH_STARTED_MS";
 
 /// Measures from the start of a process to the end of its first turn.
-pub(crate) async fn measure_cold_start(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_cold_start(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let Some(started) = process_start_ms() else {
         return repeat_in_child_processes(measurement, "cold", &["open_ms", "first_ms", "second_ms", "rss_mb"]);
     };
@@ -42,7 +42,7 @@ pub(crate) async fn measure_cold_start(measurement: &MeasurementSpec) -> Result<
 }
 
 /// Measures from the start of a process to the end of a long session's next turn, after reading all of it.
-pub(crate) async fn measure_resume(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_resume(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let Some(started) = process_start_ms() else {
         return repeat_in_child_processes(
             measurement,
@@ -69,7 +69,7 @@ pub(crate) async fn measure_resume(measurement: &MeasurementSpec) -> Result<Vec<
 }
 
 /// Measures how long a new engine takes to load a long session, and to answer its next message.
-pub(crate) async fn measure_session_load(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_session_load(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let database_folder = BenchDatabaseFolder::open_existing(&measurement.dir, &measurement.long_session_name());
     let session = SessionId::from(LONG_SESSION);
     let (mut opens, mut states, mut answers, mut seqs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -104,12 +104,12 @@ async fn time_turn(engine: &BenchEngine, session: &SessionId, position: FirstOrL
 
 /// Runs the measurement in several child processes, and returns the median of each figure.
 fn repeat_in_child_processes(
-    measurement: &MeasurementSpec,
+    measurement: &BenchMeasurementSpec,
     metric: &str,
     figures: &[&str],
-) -> Result<Vec<MeasurementResult>> {
+) -> Result<Vec<BenchMeasurementFigures>> {
     let program = std::env::current_exe()?;
-    let mut rows: Vec<MeasurementResult> = Vec::new();
+    let mut rows: Vec<BenchMeasurementFigures> = Vec::new();
     for _ in 0..=measurement.repetitions {
         let mut child = Command::new(&program);
         child.arg("--child").arg(serde_json::to_string(measurement)?).env(STARTED_ENV, now_ms().to_string());

@@ -17,7 +17,7 @@ use segue_models::{
 use segue_store::memory::InMemoryStore;
 use serde_json::json;
 
-use super::{MeasurementResult, MeasurementSpec};
+use super::{BenchMeasurementFigures, BenchMeasurementSpec};
 use crate::sample_text;
 use crate::stats::round_significant;
 
@@ -109,7 +109,7 @@ impl VisitLength {
 
 /// The prompt tokens of a conversation.
 #[derive(Debug, Default)]
-struct PromptTokens {
+struct BenchConversationPromptTokens {
     calls: usize,
     sent: f64,
     /// The part of each prompt that the model has read or written before: the earlier prompt that it begins with, and the
@@ -122,7 +122,7 @@ struct PromptTokens {
     sent_by_role: BTreeMap<String, f64>,
 }
 
-pub(crate) async fn measure_token_economy(measurement: &MeasurementSpec) -> Result<Vec<MeasurementResult>> {
+pub(crate) async fn measure_token_economy(measurement: &BenchMeasurementSpec) -> Result<Vec<BenchMeasurementFigures>> {
     let naive = naive_tokens(measurement.turns as f64);
     let mut rows = Vec::new();
     for (visits, batch) in
@@ -155,7 +155,7 @@ fn naive_tokens(turns: f64) -> f64 {
     calls * added_per_turn * turns * (turns - 1.0) / 2.0 + turns * (calls * user + experts * reply)
 }
 
-async fn run_conversation(messages: &[&str], signals: &str, batch: &str) -> Result<PromptTokens> {
+async fn run_conversation(messages: &[&str], signals: &str, batch: &str) -> Result<BenchConversationPromptTokens> {
     let model = PaddedRehearsal(RehearsalModel::instant());
     let config = EngineConfig::new(
         Arc::new(InMemoryStore::with_own_disk()),
@@ -182,8 +182,8 @@ async fn run_conversation(messages: &[&str], signals: &str, batch: &str) -> Resu
     Ok(tokens)
 }
 
-async fn count_prompt_tokens(engine: &Engine, session: &SessionId) -> Result<PromptTokens> {
-    let mut tokens = PromptTokens::default();
+async fn count_prompt_tokens(engine: &Engine, session: &SessionId) -> Result<BenchConversationPromptTokens> {
+    let mut tokens = BenchConversationPromptTokens::default();
     let mut sizes: BTreeMap<CallId, f64> = BTreeMap::new();
     let mut after = Seq(0);
     loop {

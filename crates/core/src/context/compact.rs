@@ -7,10 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::body::TextRef;
-use crate::flow::ThreadLengthLimit;
+use crate::flow::ThreadCompactionThreshold;
 use crate::limits::{COMPACTED_FILL_PERCENT, KEPT_USER_TEXT_PERCENT_MAX, SUMMARIZER_CONTEXT_PERCENT_MAX};
 use crate::prompt::ChatRole;
-use crate::session::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadEntries};
+use crate::session::thread::{FirstThreadMessageKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessageList};
 
 /// What a compaction does to a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,14 +46,14 @@ pub(crate) struct CompactionBudget {
 
 /// How long a thread may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ThreadSpace {
+pub(crate) struct ThreadTokenBudget {
     /// The maximum size of the thread, without the new message and the answer.
     tokens_max: u32,
     /// The size that the thread should have after a compaction.
     target_tokens: u32,
 }
 
-impl ThreadSpace {
+impl ThreadTokenBudget {
     /// Returns the space in a window in which `taken` tokens are reserved for the next message, its answer and the
     /// reserve.
     #[must_use]
@@ -63,15 +63,15 @@ impl ThreadSpace {
     }
 }
 
-impl From<ThreadLengthLimit> for ThreadSpace {
-    fn from(limit: ThreadLengthLimit) -> Self {
+impl From<ThreadCompactionThreshold> for ThreadTokenBudget {
+    fn from(limit: ThreadCompactionThreshold) -> Self {
         Self { tokens_max: limit.tokens_max, target_tokens: limit.tokens_kept }
     }
 }
 
 impl CompactionBudget {
     #[must_use]
-    pub(crate) fn new(space: ThreadSpace, summary_tokens: u32, summarizer_input_tokens: u32) -> Self {
+    pub(crate) fn new(space: ThreadTokenBudget, summary_tokens: u32, summarizer_input_tokens: u32) -> Self {
         Self {
             thread_tokens_max: space.tokens_max,
             target_tokens: space.target_tokens,
@@ -109,7 +109,7 @@ pub(crate) fn plan_compaction(thread: &Thread, budget: CompactionBudget) -> Opti
     // From the oldest forwards: no more is folded than the summarizing call can contain. A message that is too long for
     // it is folded last and shown in part. So that there is progress, the same goes for a message that is too long
     // together with an earlier summary.
-    let is_summary = |folded: &[usize]| folded == [0] && thread.first_entry_kind == FirstThreadEntryKind::Summary;
+    let is_summary = |folded: &[usize]| folded == [0] && thread.first_entry_kind == FirstThreadMessageKind::Summary;
     let (mut shown, mut full) = (0u32, false);
     let mut folded = Vec::new();
     let mut kept = Vec::new();
@@ -152,7 +152,7 @@ struct InseparableMessageGroup {
 }
 
 /// Groups messages that must stay together: an assistant message that calls tools, and the results that follow it.
-fn group_entries(entries: &ThreadEntries) -> Vec<InseparableMessageGroup> {
+fn group_entries(entries: &ThreadMessageList) -> Vec<InseparableMessageGroup> {
     let mut groups: Vec<InseparableMessageGroup> = Vec::new();
     let mut open_calls = 0usize;
     for (index, entry) in entries.iter().enumerate() {
@@ -178,7 +178,7 @@ fn group_entries(entries: &ThreadEntries) -> Vec<InseparableMessageGroup> {
     groups
 }
 
-fn select_user_words(entries: &ThreadEntries, folded: &[usize], tokens_max: u32) -> Vec<TextRef> {
+fn select_user_words(entries: &ThreadMessageList, folded: &[usize], tokens_max: u32) -> Vec<TextRef> {
     let mut left = tokens_max;
     let mut words = Vec::new();
     let newest_first =
@@ -295,7 +295,7 @@ mod tests {
     fn something_is_always_folded_together_with_an_earlier_summary() {
         let message = |tokens: u32| entry(ChatRole::Assistant, tokens - 4, 0, false);
         let mut compacted = thread(vec![message(100), message(290), message(900)]);
-        compacted.first_entry_kind = FirstThreadEntryKind::Summary;
+        compacted.first_entry_kind = FirstThreadMessageKind::Summary;
         let budget = CompactionBudget { summarizer_input_tokens: 300, ..BUDGET };
         assert_eq!(plan_compaction(&compacted, budget).expect("it is too long").folded, [0, 1]);
     }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{CallThread, ContextKind, FragmentSource, PreviousPromptComparison};
+use super::{CallThread, FragmentContentKind, FragmentSource, PreviousPromptComparison};
 use crate::event::CallOpened;
 use crate::scope::{Scope, ThreadOpenReason, ThreadReuseMismatch};
 
@@ -70,7 +70,7 @@ fn format_thousands(number: u32) -> String {
     out
 }
 
-impl fmt::Display for ContextKind {
+impl fmt::Display for FragmentContentKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Instruction => "instruction",

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::InputRefusal;
 use super::draft::DecisionDraft;
 use super::inputs::truncate_to_bytes;
-use crate::event::{Event, ToolRunHoldReason, ToolRunOutcome, UnknownToolRunResolution};
-use crate::flow::approval::{ApprovalRuleInputs, SessionToolApproval};
+use crate::event::{Event, ToolRunHoldReason, ToolRunOutcome, UnknownToolRunOutcomeResolution};
+use crate::flow::approval::{SessionToolApproval, ToolApprovalRuleInputs};
 use crate::flow::{ToolRunnerKind, UnknownOutcomePolicy};
 use crate::ids::{RoleName, ToolRunId};
 use crate::limits::{FAILURE_MESSAGE_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX};
@@ -20,7 +20,7 @@ impl DecisionDraft<'_> {
         if declared.runner == ToolRunnerKind::Flow {
             return;
         }
-        let attributes = ApprovalRuleInputs {
+        let attributes = ToolApprovalRuleInputs {
             flow: &self.spec().name,
             role: role.as_ref(),
             phase: opened.phase.as_ref(),
@@ -80,18 +80,20 @@ impl DecisionDraft<'_> {
     pub(crate) fn resolve_tool_run(
         &mut self,
         run: ToolRunId,
-        resolution: UnknownToolRunResolution,
+        resolution: UnknownToolRunOutcomeResolution,
         text: Option<String>,
     ) -> Result<(), InputRefusal> {
         self.check_held(run, ToolRunHoldReason::UnknownOutcome)?;
         self.record_event(Event::ToolRunResolved { run, resolution });
         match resolution {
-            UnknownToolRunResolution::RunAgain => {}
-            UnknownToolRunResolution::Fail => {
+            UnknownToolRunOutcomeResolution::RunAgain => {}
+            UnknownToolRunOutcomeResolution::Fail => {
                 let text = text.unwrap_or_else(|| UNKNOWN_OUTCOME_TEXT.to_owned());
                 self.close_tool_run(run, ToolRunOutcome::Failed, text);
             }
-            UnknownToolRunResolution::Done => self.close_tool_run(run, ToolRunOutcome::Done, text.unwrap_or_default()),
+            UnknownToolRunOutcomeResolution::Done => {
+                self.close_tool_run(run, ToolRunOutcome::Done, text.unwrap_or_default())
+            }
         }
         Ok(())
     }

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::draft::DecisionDraft;
 use super::steps::json_size_error;
-use super::{InputRefusal, Submission, SubmissionSender, SubmissionToOtherSession};
-use crate::event::{AskOutcome, AskReceived, AskSent, ChildOutcome, Event};
+use super::{InboxSubmission, InputRefusal, SubmissionToOtherSession, SubmittingSession};
+use crate::event::{AskOutcome, AskReceived, AskSent, ChildSessionOutcome, Event};
 use crate::ids::{AskId, ChildId, SessionId, TurnId};
 use crate::limits::{ASK_BYTES_MAX, OPEN_ASKS_MAX, RECEIVED_ASKS_MAX, WAIT_MS_MAX};
-use crate::session::ledger::ChildUsage;
+use crate::session::ledger::ChildSessionUsage;
 
 /// The topic by which a session requests a claim of a workspace.
 pub const CLAIM_TOPIC: &str = "claim";
@@ -29,9 +29,9 @@ impl DecisionDraft<'_> {
         let ask = AskId(self.session().last_ids.ask.0 + 1);
         let deadline = self.env.now.plus_ms(wait_ms.min(WAIT_MS_MAX));
         let turn = self.active_cause_turn();
-        let submission = Submission::Ask { reply_to: Some(ask), topic: topic.clone(), body: body.clone() };
+        let submission = InboxSubmission::Ask { reply_to: Some(ask), topic: topic.clone(), body: body.clone() };
         self.record_event(Event::AskSent(Box::new(AskSent { ask, to: to.clone(), topic, body, turn, deadline })));
-        let bounce = Some(Submission::AskBounced { ask });
+        let bounce = Some(InboxSubmission::AskBounced { ask });
         self.submissions.push(SubmissionToOtherSession { to, expected_uid: None, submission, bounce });
         ask
     }
@@ -52,7 +52,7 @@ impl DecisionDraft<'_> {
         match body_size_error(&body) {
             Some(why) => self.refuse_step(format!("message about `{topic}` to `{to}`"), why),
             None => {
-                let submission = Submission::Ask { reply_to: None, topic, body };
+                let submission = InboxSubmission::Ask { reply_to: None, topic, body };
                 self.submissions.push(SubmissionToOtherSession { to, expected_uid: None, submission, bounce: None });
             }
         }
@@ -61,7 +61,7 @@ impl DecisionDraft<'_> {
     /// Takes a question from another session. The flow sees it at once, also during a turn.
     pub(super) fn receive_ask(
         &mut self,
-        sender: Option<&SubmissionSender>,
+        sender: Option<&SubmittingSession>,
         reply_to: Option<AskId>,
         topic: String,
         body: Value,
@@ -87,7 +87,7 @@ impl DecisionDraft<'_> {
             return Err(refusal);
         }
         let ask = AskId(session.last_ids.ask.0 + 1);
-        let SubmissionSender { session: from, uid: from_uid } = sender.clone();
+        let SubmittingSession { session: from, uid: from_uid } = sender.clone();
         self.record_event(Event::AskReceived(Box::new(AskReceived { ask, from, from_uid, reply_to, topic, body })));
         if reply_to.is_none() {
             let reason = "no reply is expected".to_owned();
@@ -96,8 +96,8 @@ impl DecisionDraft<'_> {
         Ok(())
     }
 
-    fn submit_reply(&mut self, to: SubmissionSender, ask: AskId, reply: AskOutcome, bounce: Option<Submission>) {
-        let submission = Submission::Reply { ask, reply };
+    fn submit_reply(&mut self, to: SubmittingSession, ask: AskId, reply: AskOutcome, bounce: Option<InboxSubmission>) {
+        let submission = InboxSubmission::Reply { ask, reply };
         self.submissions.push(SubmissionToOtherSession {
             to: to.session,
             expected_uid: Some(to.uid),
@@ -121,15 +121,15 @@ impl DecisionDraft<'_> {
         };
         self.record_event(Event::AskReplied { ask, reply: reply.clone() });
         if let Some(remote) = received.reply_to {
-            let to = SubmissionSender { session: received.from.clone(), uid: received.from_uid };
-            self.submit_reply(to, remote, reply, Some(Submission::ReplyBounced { ask }));
+            let to = SubmittingSession { session: received.from.clone(), uid: received.from_uid };
+            self.submit_reply(to, remote, reply, Some(InboxSubmission::ReplyBounced { ask }));
         }
     }
 
     /// Takes the reply to a question. It counts only while the question is open.
     pub(super) fn receive_reply(
         &mut self,
-        sender: Option<&SubmissionSender>,
+        sender: Option<&SubmittingSession>,
         ask: AskId,
         reply: AskOutcome,
     ) -> Result<(), InputRefusal> {
@@ -182,7 +182,7 @@ impl DecisionDraft<'_> {
         let (workspace, name) = (claim.workspace.clone(), claim.name.clone());
         self.record_event(Event::ClaimReleased { workspace, name, reason: reason.to_owned() });
         let body = json!({ "name": claim.name });
-        let submission = Submission::Ask { reply_to: None, topic: RELEASE_TOPIC.to_owned(), body };
+        let submission = InboxSubmission::Ask { reply_to: None, topic: RELEASE_TOPIC.to_owned(), body };
         self.submissions.push(SubmissionToOtherSession {
             to: claim.workspace,
             expected_uid: None,
@@ -208,7 +208,7 @@ impl DecisionDraft<'_> {
         }
         for child in children {
             self.request_child_close(child, "the parent session waited long enough");
-            let (outcome, usage) = (ChildOutcome::TimedOut, ChildUsage::default());
+            let (outcome, usage) = (ChildSessionOutcome::TimedOut, ChildSessionUsage::default());
             self.record_event(Event::ChildEnded { child, outcome, usage });
         }
     }
@@ -250,7 +250,7 @@ impl DecisionDraft<'_> {
         let claim = session.claim.clone();
         let reason = "the session was copied".to_owned();
         for child in children {
-            let (outcome, usage) = (ChildOutcome::Detached, ChildUsage::default());
+            let (outcome, usage) = (ChildSessionOutcome::Detached, ChildSessionUsage::default());
             self.record_event(Event::ChildEnded { child, outcome, usage });
         }
         for ask in asks {

@@ -6,16 +6,16 @@ use super::EffectDispatchMode;
 use super::draft::DecisionDraft;
 use super::fragments::sum_message_tokens;
 use crate::body::{BodyId, BodyVisibility, TextRef};
-use crate::context::compact::ThreadSpace;
+use crate::context::compact::ThreadTokenBudget;
 use crate::context::{
     CallAnswerStatus, CallThread, FragmentReceipt, PromptComparisonData, PromptReceipt, ThreadHistorySize,
     compare_prefix,
 };
 use crate::event::{CallOpened, CallQueuedOnThread, CallRequest, Event, NO_CALL, RetryDecision, ToolOfferPolicy};
-use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
+use crate::flow::{EventSubject, FragmentRenderContext, MessagesToCompact, RoleSpec};
 use crate::ids::{CallId, FragmentName, ModelName, ThreadId, ToolName};
 use crate::limits::{DEFERRED_CALLS_MAX, DETACHED_REPLY_TOKENS_MAX, WINDOW_RESERVE_TOKENS};
-use crate::prompt::{CallFailure, FailureKind, ModelOutputFormat, ModelToolSpec, ToolUseRules};
+use crate::prompt::{CallFailure, CallFailureKind, ModelOutputFormat, ModelToolSpec, ModelToolUseRules};
 use crate::scope::{
     CurrentThread, PhaseVisit, ThreadChoice, ThreadKey, ThreadReuseConditions, ThreadScopeInputs, choose_thread,
     resolve_thread_key_and_conditions,
@@ -25,16 +25,16 @@ use crate::signal::json::canonical_json;
 
 /// What a call is for, beyond the flow's request.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct CallContinuationOrCompaction<'f> {
+pub(super) struct CallPurpose<'f> {
     /// The call whose tool results it continues.
     pub continues: Option<CallId>,
     /// The thread that it summarizes, and the messages to fold.
-    pub compacts: Option<(ThreadId, &'f CompactedMessages)>,
+    pub compacts: Option<(ThreadId, &'f MessagesToCompact)>,
     /// How many compactions were already tried for it.
     pub compaction_attempts: u32,
 }
 
-impl CallContinuationOrCompaction<'_> {
+impl CallPurpose<'_> {
     fn from_deferred(wait: &CallQueuedOnThread) -> Self {
         Self { continues: wait.continues, compacts: None, compaction_attempts: wait.compactions }
     }
@@ -57,16 +57,12 @@ struct RenderedPromptParts<'p> {
     ask: &'p [FragmentReceipt],
     tools: Option<BodyId>,
     output: Option<BodyId>,
-    tool_use: &'p ToolUseRules,
+    tool_use: &'p ModelToolUseRules,
 }
 
 impl<'a> DecisionDraft<'a> {
     /// Opens, defers or refuses a call. Returns the call's id if it was opened.
-    pub(crate) fn open_or_defer_call(
-        &mut self,
-        request: CallRequest,
-        purpose: CallContinuationOrCompaction<'_>,
-    ) -> Option<CallId> {
+    pub(crate) fn open_or_defer_call(&mut self, request: CallRequest, purpose: CallPurpose<'_>) -> Option<CallId> {
         let step = format!("call of `{}` for `{}`", request.role, request.ask);
         let Some(role) = self.spec().roles.get(&request.role) else {
             self.refuse_step(step, "the flow has no such role");
@@ -99,7 +95,7 @@ impl<'a> DecisionDraft<'a> {
         role: &'a RoleSpec,
         request: &CallRequest,
         call: CallId,
-        purpose: CallContinuationOrCompaction<'_>,
+        purpose: CallPurpose<'_>,
     ) -> CallTarget<'a> {
         let session = self.session();
         let visit = session.current_visit(self.spec(), &request.role, request.agent.as_ref());
@@ -151,7 +147,7 @@ impl<'a> DecisionDraft<'a> {
     }
 
     /// Returns the call that is using the thread, other than the one whose tool results are continued.
-    fn blocking_call(&self, target: &CallTarget<'_>, purpose: CallContinuationOrCompaction<'_>) -> Option<CallId> {
+    fn blocking_call(&self, target: &CallTarget<'_>, purpose: CallPurpose<'_>) -> Option<CallId> {
         match target.choice {
             ThreadChoice::Continue(thread) => {
                 self.session().threads.get(&thread)?.active_call.filter(|busy| purpose.continues != Some(*busy))
@@ -160,12 +156,7 @@ impl<'a> DecisionDraft<'a> {
         }
     }
 
-    pub(crate) fn defer_call(
-        &mut self,
-        request: CallRequest,
-        waits_for_call: CallId,
-        purpose: CallContinuationOrCompaction<'_>,
-    ) {
+    pub(crate) fn defer_call(&mut self, request: CallRequest, waits_for_call: CallId, purpose: CallPurpose<'_>) {
         if self.session().deferred_calls.len() >= DEFERRED_CALLS_MAX {
             let step = format!("call of `{}` for `{}`", request.role, request.ask);
             self.refuse_step(step, format!("{DEFERRED_CALLS_MAX} calls are already waiting, which is the maximum"));
@@ -173,7 +164,7 @@ impl<'a> DecisionDraft<'a> {
         }
         let deferred_id = self.session().last_ids.deferred_call + 1;
         let turn = self.active_cause_turn();
-        let CallContinuationOrCompaction { continues, compaction_attempts: compactions, .. } = purpose;
+        let CallPurpose { continues, compaction_attempts: compactions, .. } = purpose;
         self.record_event(Event::CallDeferred(Box::new(CallQueuedOnThread {
             deferred_id,
             turn,
@@ -202,7 +193,7 @@ impl<'a> DecisionDraft<'a> {
         request: CallRequest,
         call: CallId,
         target: CallTarget<'a>,
-        purpose: CallContinuationOrCompaction<'_>,
+        purpose: CallPurpose<'_>,
     ) -> Option<CallId> {
         let role = target.role;
         let (request, offers_tools) = self.resolve_tool_offer(request, &target.model);
@@ -231,14 +222,14 @@ impl<'a> DecisionDraft<'a> {
         };
         let ask_specs = role.asks.get(&request.ask).map_or(&[][..], Vec::as_slice);
         let ask = match purpose {
-            CallContinuationOrCompaction { continues: Some(_), .. } => Vec::new(),
+            CallPurpose { continues: Some(_), .. } => Vec::new(),
             // A summary of a part is better than none.
-            CallContinuationOrCompaction { compacts: Some(_), .. } => self.render_fragments_within(
+            CallPurpose { compacts: Some(_), .. } => self.render_fragments_within(
                 ask_specs,
                 &fragment_request,
                 ratio.to_our_tokens(free_tokens).saturating_sub(sum_message_tokens(&opening)),
             ),
-            CallContinuationOrCompaction { .. } => self.render_fragments(ask_specs, &fragment_request),
+            CallPurpose { .. } => self.render_fragments(ask_specs, &fragment_request),
         };
         let options = self.options_for_role(role);
         let tools = match options.tools {
@@ -254,7 +245,7 @@ impl<'a> DecisionDraft<'a> {
         // If the prompt does not fit by the estimated vendor count, it may still fit by ours.
         let by_vendor = (vendor_tokens > free_tokens).then(|| ratio.to_our_tokens(free_tokens));
         let by_us = (vendor_tokens.min(tokens) > free_tokens).then_some(free_tokens);
-        let spaces = [by_vendor, by_us].into_iter().flatten().map(|space| ThreadSpace::in_window(space, taken));
+        let spaces = [by_vendor, by_us].into_iter().flatten().map(|space| ThreadTokenBudget::in_window(space, taken));
         if let ThreadChoice::Continue(thread) = target.choice
             && self.compact_before_call(thread, role, &request, spaces, purpose)
         {
@@ -322,7 +313,7 @@ impl<'a> DecisionDraft<'a> {
         if !fits {
             let message =
                 format!("the prompt has {tokens} tokens, which leaves no space for an answer in a window of {window}");
-            let failure = CallFailure::new(FailureKind::ContextTooLong, message);
+            let failure = CallFailure::new(CallFailureKind::ContextTooLong, message);
             self.record_event(Event::CallFailed { call, attempt: 1, failure, next: RetryDecision::GiveUp });
         }
         Some(call)
@@ -439,10 +430,7 @@ impl<'a> DecisionDraft<'a> {
         let complete = session.tool_rounds.iter().find(|(call, round)| round.is_complete() && !waits(**call));
         let Some((call, round)) = complete.map(|(call, round)| (*call, round.clone())) else { return false };
         self.cause_turn = round.turn;
-        self.open_or_defer_call(
-            round.request,
-            CallContinuationOrCompaction { continues: Some(call), ..CallContinuationOrCompaction::default() },
-        );
+        self.open_or_defer_call(round.request, CallPurpose { continues: Some(call), ..CallPurpose::default() });
         self.drop_tool_round_without_next_call(call);
         true
     }
@@ -471,7 +459,7 @@ impl<'a> DecisionDraft<'a> {
         };
         self.cause_turn = wait.turn;
         self.record_event(Event::DeferredCallResumed { deferred_id: wait.deferred_id });
-        self.open_or_defer_call(wait.request.clone(), CallContinuationOrCompaction::from_deferred(&wait));
+        self.open_or_defer_call(wait.request.clone(), CallPurpose::from_deferred(&wait));
         wait.continues.into_iter().for_each(|call| self.drop_tool_round_without_next_call(call));
         true
     }
@@ -486,7 +474,7 @@ impl<'a> DecisionDraft<'a> {
             return false;
         }
         let Some(role) = self.spec().roles.get(&deferred.request.role) else { return true };
-        let purpose = CallContinuationOrCompaction::from_deferred(deferred);
+        let purpose = CallPurpose::from_deferred(deferred);
         let target = self.resolve_call_target(role, &deferred.request, CallId(session.last_ids.call.0 + 1), purpose);
         self.blocking_call(&target, purpose).is_none()
     }

@@ -2,17 +2,17 @@
 
 use super::draft::DecisionDraft;
 use super::steps::json_size_error;
-use super::{InputRefusal, Submission, SubmissionSender, SubmissionToOtherSession};
-use crate::event::{ChildAllotment, ChildOutcome, ChildSpawned, Event};
-use crate::flow::SpawnChildRequest;
+use super::{InboxSubmission, InputRefusal, SubmissionToOtherSession, SubmittingSession};
+use crate::event::{ChildSessionAllotment, ChildSessionOutcome, ChildSpawned, Event};
+use crate::flow::SpawnChildSessionRequest;
 use crate::ids::{CHILD_SEPARATOR, ChildId, SessionId};
 use crate::limits::{MESSAGE_BYTES_MAX, ROOT_ALLOTMENT, WAIT_MS_MAX};
-use crate::session::OpenChild;
-use crate::session::ledger::ChildUsage;
+use crate::session::OpenChildSession;
+use crate::session::ledger::ChildSessionUsage;
 
 impl DecisionDraft<'_> {
     /// Starts a child session, or records why it is refused.
-    pub(super) fn spawn_child(&mut self, request: SpawnChildRequest) {
+    pub(super) fn spawn_child(&mut self, request: SpawnChildSessionRequest) {
         match self.plan_child(&request) {
             Ok(spawned) => {
                 self.record_event(Event::ChildSpawned(Box::new(spawned.clone())));
@@ -22,13 +22,13 @@ impl DecisionDraft<'_> {
         }
     }
 
-    fn plan_child(&self, request: &SpawnChildRequest) -> Result<ChildSpawned, String> {
+    fn plan_child(&self, request: &SpawnChildSessionRequest) -> Result<ChildSpawned, String> {
         let session = self.session();
         let Some(parent) = &session.id else { return Err("the session is not open".to_owned()) };
         if !self.spec().child_flows.contains(&request.flow) {
             return Err(format!("flow `{}` does not declare it as a flow of its children", self.spec().name));
         }
-        let is_running = |open: &OpenChild| open.spawned.key == request.key && !open.close_requested;
+        let is_running = |open: &OpenChildSession| open.spawned.key == request.key && !open.close_requested;
         if session.open_children.values().any(is_running) {
             return Err("a child with this key is already open".to_owned());
         }
@@ -53,7 +53,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Returns what a new child gets of the session's own allotment.
-    fn allot_to_child(&self, wanted: Option<ChildAllotment>) -> Result<ChildAllotment, String> {
+    fn allot_to_child(&self, wanted: Option<ChildSessionAllotment>) -> Result<ChildSessionAllotment, String> {
         let session = self.session();
         let own = session.child_origin.as_ref().map_or(ROOT_ALLOTMENT, |origin| origin.allotment);
         let open = || session.open_children.values().map(|open| &open.spawned.allotment);
@@ -78,7 +78,7 @@ impl DecisionDraft<'_> {
             return Err("the money that the session may spend is used up or given to other children".to_owned());
         }
         // Without a request the child gets half of what is left, so that there is something for the next one.
-        let wanted = wanted.unwrap_or(ChildAllotment {
+        let wanted = wanted.unwrap_or(ChildSessionAllotment {
             cost_microusd_max: cost_left.map(|left| left.div_ceil(2)),
             depth_max: own.depth_max - 1,
             descendants_max: (left - 1) / 2,
@@ -91,7 +91,7 @@ impl DecisionDraft<'_> {
             (Some(wanted), _) => Some(wanted),
             (None, left) => left,
         };
-        Ok(ChildAllotment {
+        Ok(ChildSessionAllotment {
             cost_microusd_max,
             depth_max: wanted.depth_max.min(own.depth_max - 1),
             descendants_max: wanted.descendants_max.min(left - 1),
@@ -104,17 +104,17 @@ impl DecisionDraft<'_> {
         let Some(open) = self.session().open_children.get(&child).filter(|open| !open.close_requested) else { return };
         let to = open.spawned.session.clone();
         self.record_event(Event::ChildCloseRequested { child, reason: reason.to_owned() });
-        let submission = Submission::CloseChild { child, reason: reason.to_owned() };
+        let submission = InboxSubmission::CloseChild { child, reason: reason.to_owned() };
         self.submissions.push(SubmissionToOtherSession { to, expected_uid: None, submission, bounce: None });
     }
 
     /// Takes the end of a child. If the session no longer waits for it, only its usage counts.
     pub(super) fn end_child(
         &mut self,
-        sender: Option<&SubmissionSender>,
+        sender: Option<&SubmittingSession>,
         child: ChildId,
-        outcome: ChildOutcome,
-        usage: ChildUsage,
+        outcome: ChildSessionOutcome,
+        usage: ChildSessionUsage,
     ) -> Result<(), InputRefusal> {
         let session = self.session();
         let name = session.id.as_ref().map(|parent| format!("{parent}{CHILD_SEPARATOR}{}", child.0));
@@ -127,7 +127,7 @@ impl DecisionDraft<'_> {
         }
         if session.open_children.contains_key(&child) {
             self.record_event(Event::ChildEnded { child, outcome, usage });
-        } else if matches!(outcome, ChildOutcome::Done { .. } | ChildOutcome::Closed { .. }) {
+        } else if matches!(outcome, ChildSessionOutcome::Done { .. } | ChildSessionOutcome::Closed { .. }) {
             self.record_event(Event::ChildUsageReported { child, usage });
         } else {
             return Err(InputRefusal::NotWaiting(format!("{child} has already ended")));
@@ -138,7 +138,7 @@ impl DecisionDraft<'_> {
     /// Closes the session because its parent says so.
     pub(super) fn close_as_child(
         &mut self,
-        sender: Option<&SubmissionSender>,
+        sender: Option<&SubmittingSession>,
         child: ChildId,
         reason: &str,
     ) -> Result<(), InputRefusal> {
@@ -173,12 +173,12 @@ impl DecisionDraft<'_> {
         }
         let Some(origin) = session.child_origin.clone().filter(|_| !session.result_reported) else { return false };
         let outcome = match &session.result {
-            Some(result) => ChildOutcome::Done { result: (**result).clone() },
-            None => ChildOutcome::Closed { reason },
+            Some(result) => ChildSessionOutcome::Done { result: (**result).clone() },
+            None => ChildSessionOutcome::Closed { reason },
         };
         let usage = session.ledger.usage_with_descendants();
         self.record_event(Event::ResultReported);
-        let submission = Submission::ChildEnded { child: origin.child, outcome, usage };
+        let submission = InboxSubmission::ChildEnded { child: origin.child, outcome, usage };
         self.submissions.push(SubmissionToOtherSession {
             to: origin.parent,
             expected_uid: None,
@@ -189,7 +189,7 @@ impl DecisionDraft<'_> {
     }
 
     /// Returns true if the parent session sent the entry.
-    pub(super) fn is_sent_by_parent(&self, sender: Option<&SubmissionSender>) -> bool {
+    pub(super) fn is_sent_by_parent(&self, sender: Option<&SubmittingSession>) -> bool {
         let origin = self.session().child_origin.as_ref();
         origin.zip(sender).is_some_and(|(origin, sender)| origin.parent == sender.session)
     }

@@ -7,7 +7,8 @@ use super::InputRefusal;
 use super::draft::DecisionDraft;
 use crate::body::BodyVisibility;
 use crate::event::{
-    CallOpened, ClientToolResult, Event, RecordedTurnOptions, ToolRunHoldReason, ToolRunOutcome, TurnOptions,
+    CallOpened, ClientToolResult, ClientTurnOptions, Event, RecordedClientTurnOptions, ToolRunHoldReason,
+    ToolRunOutcome,
 };
 use crate::flow::RoleSpec;
 use crate::ids::{ToolName, ToolRunId};
@@ -16,7 +17,7 @@ use crate::signal::json::canonical_json;
 
 impl DecisionDraft<'_> {
     /// Refuses options that break a limit, or that no role of the flow accepts.
-    pub(super) fn check_turn_options(&self, options: &TurnOptions) -> Result<(), InputRefusal> {
+    pub(super) fn check_turn_options(&self, options: &ClientTurnOptions) -> Result<(), InputRefusal> {
         let is_accepted = options.is_empty() || self.spec().roles.values().any(|role| role.accepts_turn_options);
         if !is_accepted {
             let why = format!("the flow `{}` uses its own tools and formats", self.spec().name);
@@ -26,18 +27,18 @@ impl DecisionDraft<'_> {
     }
 
     /// Stores the tools and the schema. Returns `None` for options that change nothing.
-    pub(super) fn store_turn_options(&mut self, options: &TurnOptions) -> Option<RecordedTurnOptions> {
+    pub(super) fn store_turn_options(&mut self, options: &ClientTurnOptions) -> Option<RecordedClientTurnOptions> {
         if options.is_empty() {
             return None;
         }
         let tools = options.tools_json().map(|json| self.store_uncounted_text(json.into(), BodyVisibility::Internal));
         let schema = options.output_schema.as_ref().map(canonical_json);
         let output_schema = schema.map(|json| self.store_uncounted_text(json.into(), BodyVisibility::Internal));
-        Some(RecordedTurnOptions { tools, tool_use: options.tool_use.clone(), output_schema })
+        Some(RecordedClientTurnOptions { tools, tool_use: options.tool_use.clone(), output_schema })
     }
 
     /// Returns the options that apply to a call of the role now.
-    pub(super) fn options_for_role(&self, role: &RoleSpec) -> RecordedTurnOptions {
+    pub(super) fn options_for_role(&self, role: &RoleSpec) -> RecordedClientTurnOptions {
         let turn = self.session().current_turn.as_ref().filter(|turn| self.active_cause_turn() == Some(turn.id));
         let options = turn.filter(|_| role.accepts_turn_options).and_then(|turn| turn.options.clone());
         options.unwrap_or_default()
@@ -57,7 +58,7 @@ impl DecisionDraft<'_> {
     pub(super) fn receive_client_results(
         &mut self,
         results: Vec<ClientToolResult>,
-        options: &TurnOptions,
+        options: &ClientTurnOptions,
     ) -> Result<(), InputRefusal> {
         self.check_turn_options(options)?;
         for result in &results {

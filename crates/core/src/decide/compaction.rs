@@ -1,18 +1,18 @@
 //! Shortens a thread before a call that would not fit, with a summary by a model or without one.
 
-use super::calls::{CallContinuationOrCompaction, reply_tokens_limit};
+use super::calls::{CallPurpose, reply_tokens_limit};
 use super::draft::DecisionDraft;
 use crate::body::{BodyVisibility, TextRef};
-use crate::context::compact::{CompactionBudget, CompactionPlan, ThreadSpace, plan_compaction};
+use crate::context::compact::{CompactionBudget, CompactionPlan, ThreadTokenBudget, plan_compaction};
 use crate::context::{
-    ContextKind, FragmentFitResult, FragmentOverflowPolicy, FragmentSpec, RenderedFragment, fit_to_budget,
+    FragmentContentKind, FragmentFitResult, FragmentOverflowPolicy, FragmentSpec, RenderedFragment, fit_to_budget,
 };
 use crate::event::{CallOpened, CallRequest, Event, ThreadCompacted};
-use crate::flow::{CompactedMessages, EventSubject, FragmentRenderContext, RoleSpec};
+use crate::flow::{EventSubject, FragmentRenderContext, MessagesToCompact, RoleSpec};
 use crate::ids::{CallId, ThreadId};
 use crate::limits::{COMPACTIONS_PER_CALL_MAX, SUMMARY_SPACE_PERCENT_MIN, WINDOW_RESERVE_TOKENS};
 use crate::session::OpenCall;
-use crate::session::thread::{FirstThreadEntryKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessage};
+use crate::session::thread::{FirstThreadMessageKind, MESSAGE_OVERHEAD_TOKENS, Thread, ThreadMessage};
 
 impl<'a> DecisionDraft<'a> {
     /// Shortens `thread` before the requested call, if its prompt does not fit into one of `spaces`, or if the thread has
@@ -22,8 +22,8 @@ impl<'a> DecisionDraft<'a> {
         thread: ThreadId,
         role: &'a RoleSpec,
         request: &CallRequest,
-        spaces: impl Iterator<Item = ThreadSpace>,
-        purpose: CallContinuationOrCompaction<'_>,
+        spaces: impl Iterator<Item = ThreadTokenBudget>,
+        purpose: CallPurpose<'_>,
     ) -> bool {
         if purpose.compacts.is_some() {
             return false;
@@ -33,7 +33,7 @@ impl<'a> DecisionDraft<'a> {
             // Once for each call, because what must stay may exceed the limit.
             is_longer && purpose.continues.is_none() && purpose.compaction_attempts == 0
         });
-        let mut spaces = spaces.chain(limit.map(ThreadSpace::from));
+        let mut spaces = spaces.chain(limit.map(ThreadTokenBudget::from));
         spaces.any(|space| self.compact_thread(thread, role, request, space, purpose))
     }
 
@@ -44,8 +44,8 @@ impl<'a> DecisionDraft<'a> {
         thread: ThreadId,
         role: &'a RoleSpec,
         request: &CallRequest,
-        space: ThreadSpace,
-        purpose: CallContinuationOrCompaction<'_>,
+        space: ThreadTokenBudget,
+        purpose: CallPurpose<'_>,
     ) -> bool {
         let attempts = purpose.compaction_attempts;
         let Some(current) = self.session().threads.get(&thread) else { return false };
@@ -59,7 +59,7 @@ impl<'a> DecisionDraft<'a> {
         // A summary that would not fit is not worth its cost.
         let summary_tokens_min = role.compaction.summary_tokens_max.saturating_mul(SUMMARY_SPACE_PERCENT_MIN) / 100;
         let summarizer = summarizer.filter(|(_, plan)| plan.summary_tokens_max >= summary_tokens_min);
-        let next_purpose = CallContinuationOrCompaction { compaction_attempts: attempts + 1, ..purpose };
+        let next_purpose = CallPurpose { compaction_attempts: attempts + 1, ..purpose };
         if let Some((summarizer, plan)) = summarizer {
             let compacted_messages = self.collect_compacted_messages(thread, &plan.folded);
             let metadata = serde_json::to_value(&plan).unwrap_or_default();
@@ -67,10 +67,7 @@ impl<'a> DecisionDraft<'a> {
                 CallRequest { metadata, ..CallRequest::new(summarizer.role.as_str(), summarizer.ask.as_str()) };
             let opened = self.open_or_defer_call(
                 summary,
-                CallContinuationOrCompaction {
-                    compacts: Some((thread, &compacted_messages)),
-                    ..CallContinuationOrCompaction::default()
-                },
+                CallPurpose { compacts: Some((thread, &compacted_messages)), ..CallPurpose::default() },
             );
             // If the summary fails at once, the thread is trimmed without one. The call is tried again in both cases.
             if let Some(waits_for) = opened {
@@ -96,15 +93,15 @@ impl<'a> DecisionDraft<'a> {
         self.session().token_ratio(&model).to_our_tokens(window.saturating_sub(reserved))
     }
 
-    fn collect_compacted_messages(&self, thread: ThreadId, folded: &[usize]) -> CompactedMessages {
-        let Some(thread) = self.session().threads.get(&thread) else { return CompactedMessages::default() };
+    fn collect_compacted_messages(&self, thread: ThreadId, folded: &[usize]) -> MessagesToCompact {
+        let Some(thread) = self.session().threads.get(&thread) else { return MessagesToCompact::default() };
         let entry_text = |entry: &ThreadMessage| {
             let parts: Vec<_> = entry.parts.iter().map(|text| self.texts.resolve_or_mark_missing(text.body)).collect();
             let calls = entry.tool_calls.iter().map(|call| format!("[{} {}]", call.name, call.arguments));
             parts.iter().map(ToString::to_string).chain(calls).collect::<Vec<_>>().join("\n\n")
         };
         let entries = folded.iter().filter_map(|index| thread.entries.get(*index));
-        CompactedMessages {
+        MessagesToCompact {
             messages: entries.map(|entry| (entry.chat_role, entry_text(entry))).collect(),
             summary: None,
         }
@@ -143,7 +140,7 @@ impl<'a> DecisionDraft<'a> {
         let summary_tokens = role.compaction.summary_tokens_max.min(window / 8);
         plan_compaction_without_model(
             current,
-            CompactionBudget::new(ThreadSpace::in_window(window, taken), summary_tokens, u32::MAX),
+            CompactionBudget::new(ThreadTokenBudget::in_window(window, taken), summary_tokens, u32::MAX),
         )
     }
 
@@ -214,7 +211,7 @@ impl<'a> DecisionDraft<'a> {
             RenderedFragment::Stored { text, .. } => self.texts.resolve_or_mark_missing(text.body).to_string(),
             RenderedFragment::Omitted(_) => compacted_messages.summary?,
         };
-        let spec = FragmentSpec::changing(crate::context::COMPACTION_FRAGMENT, ContextKind::Conversation)
+        let spec = FragmentSpec::changing(crate::context::COMPACTION_FRAGMENT, FragmentContentKind::Conversation)
             .with_budget(tokens_max, FragmentOverflowPolicy::KeepStart);
         let tokens = self.env.token_counter.count_tokens(&content);
         let content = match fit_to_budget(&spec, &content, tokens, self.env.token_counter) {
@@ -255,7 +252,7 @@ fn plan_compaction_without_model(
 /// Returns the summary at the beginning of a thread and the call that wrote it. A notice about messages left out does
 /// not count; it carries the call that opened the thread.
 fn earlier_summary(thread: &Thread) -> Option<(CallId, TextRef)> {
-    let first = thread.entries.first().filter(|_| thread.first_entry_kind == FirstThreadEntryKind::Summary)?;
+    let first = thread.entries.first().filter(|_| thread.first_entry_kind == FirstThreadMessageKind::Summary)?;
     let text = first.parts.first().filter(|text| !first.user_texts.contains(text))?;
     (first.call != thread.opened_by).then_some((first.call, *text))
 }

@@ -7,7 +7,8 @@ use super::{DecideError, Decision, DecisionEnv, EffectDispatchMode, InputRefusal
 use crate::body::{BodyId, BodyVisibility, TextRef, TextToStore};
 use crate::event::{CallOpened, ChildSpawned, Event, PhaseGraphKey, RecordedEvent, ToolRunOpened, TurnOutcome};
 use crate::flow::{
-    DynFlow, DynFlowState, EventSubject, FlowContext, FlowSpec, FlowStep, SpawnChildRequest, TextResolver,
+    DecisionTextResolver, DynFlow, DynFlowState, EventSubject, FlowContext, FlowSpec, FlowStep,
+    SpawnChildSessionRequest,
 };
 use crate::ids::{CallId, MessageId, ToolRunId, TurnId};
 use crate::limits::STEPS_PER_INPUT_MAX;
@@ -17,7 +18,7 @@ pub(super) struct DecisionDraft<'a> {
     pub flow: &'a dyn DynFlow,
     pub env: DecisionEnv<'a>,
     pub state: SessionState,
-    pub texts: TextResolver<'a>,
+    pub texts: DecisionTextResolver<'a>,
     pub message: Option<MessageId>,
     events: Vec<RecordedEvent>,
     subjects: Vec<EventSubject>,
@@ -33,7 +34,7 @@ pub(super) struct DecisionDraft<'a> {
     pub opened_tool_runs: Vec<ToolRunId>,
     pub submission_outcome: Option<Result<Option<MessageId>, InputRefusal>>,
     pub submissions: Vec<SubmissionToOtherSession>,
-    pub children: Vec<(ChildSpawned, SpawnChildRequest)>,
+    pub children: Vec<(ChildSpawned, SpawnChildSessionRequest)>,
 }
 
 fn opened_tool_run(event: &Event) -> Option<ToolRunId> {
@@ -49,7 +50,7 @@ impl<'a> DecisionDraft<'a> {
             flow,
             env,
             state: state.clone(),
-            texts: TextResolver::new(env.texts),
+            texts: DecisionTextResolver::new(env.texts),
             message: None,
             events: Vec::new(),
             subjects: Vec::new(),

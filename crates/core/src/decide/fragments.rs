@@ -3,8 +3,8 @@
 use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, ImageRef, TextRef};
 use crate::context::{
-    ContextKind, FragmentFitResult, FragmentReceipt, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment,
-    fit_to_budget,
+    FragmentContentKind, FragmentFitResult, FragmentReceipt, FragmentRetention, FragmentSource, FragmentSpec,
+    RenderedFragment, fit_to_budget,
 };
 use crate::flow::{EventSubject, FragmentRenderContext};
 use crate::session::thread::{MESSAGE_OVERHEAD_TOKENS, estimate_image_tokens};
@@ -49,8 +49,11 @@ impl DecisionDraft<'_> {
             images: Vec::new(),
         };
         // The user's words are searchable; all other texts are internal.
-        let kind =
-            if spec.layer == ContextKind::UserWords { BodyVisibility::Conversation } else { BodyVisibility::Internal };
+        let kind = if spec.layer == FragmentContentKind::UserWords {
+            BodyVisibility::Conversation
+        } else {
+            BodyVisibility::Internal
+        };
         let (content, text) = match rendered {
             RenderedFragment::Omitted(why) => {
                 fragment.why = why;
@@ -93,7 +96,7 @@ impl DecisionDraft<'_> {
 
     /// Returns the images of a user message, for a fragment that contains the message.
     fn attached_images(&self, spec: &FragmentSpec, source: &FragmentSource) -> Vec<ImageRef> {
-        let (ContextKind::UserWords, FragmentSource::Message(message_id)) = (spec.layer, source) else {
+        let (FragmentContentKind::UserWords, FragmentSource::Message(message_id)) = (spec.layer, source) else {
             return Vec::new();
         };
         let message = self

@@ -1,10 +1,10 @@
 //! Handles each kind of input: refuses it or records events.
 
 use super::draft::DecisionDraft;
-use super::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
+use super::{InputRefusal, OperatorCommand, SessionInput, UnknownCallOutcomeResolution};
 use crate::body::{BodyVisibility, ImageRef};
 use crate::event::{
-    CallAnswered, CallRequest, Event, MidTurnPolicy, RetryDecision, SessionOpened, TurnOptions, TurnOutcome,
+    CallAnswered, CallRequest, ClientTurnOptions, Event, MidTurnPolicy, RetryDecision, SessionOpened, TurnOutcome,
     UsageSource, UserMessageReceived,
 };
 use crate::ids::{CallId, IdempotencyKey, MessageId, ModelName, TimerId, TurnId};
@@ -13,8 +13,8 @@ use crate::limits::{
     IMAGE_BYTES_MAX, IMAGES_PER_MESSAGE_MAX, MESSAGE_BYTES_MAX, QUEUED_MESSAGES_MAX, REPLY_BYTES_MAX,
     RETRY_AFTER_MS_MAX, TITLE_CHARS_MAX, VENDOR_STATE_BYTES_MAX, WINDOW_RESERVE_TOKENS,
 };
-use crate::phase::guard::TransitionProposer;
-use crate::prompt::{CallFailure, FailureKind, ModelReply, PromptImage, TokenUsage};
+use crate::phase::guard::PhaseTransitionProposer;
+use crate::prompt::{CallFailure, CallFailureKind, ModelReply, PromptImage, TokenUsage};
 use crate::scope::ThreadKey;
 use crate::session::{OpenCall, OpenCallStatus, QueuedMessage};
 
@@ -33,7 +33,7 @@ impl DecisionDraft<'_> {
                 Ok(())
             }
             SessionInput::Message { text, idempotency_key, mid_turn_policy, images } => {
-                self.receive_message(text, idempotency_key, mid_turn_policy, images, &TurnOptions::default())
+                self.receive_message(text, idempotency_key, mid_turn_policy, images, &ClientTurnOptions::default())
             }
             SessionInput::ClientMessage { text, idempotency_key, images, options } => {
                 self.receive_message(text, idempotency_key, None, images, &options)
@@ -72,7 +72,7 @@ impl DecisionDraft<'_> {
         idempotency_key: Option<IdempotencyKey>,
         mid_turn_policy: Option<MidTurnPolicy>,
         images: Vec<PromptImage>,
-        options: &TurnOptions,
+        options: &ClientTurnOptions,
     ) -> Result<(), InputRefusal> {
         let session = self.session();
         if let Some(key) = &idempotency_key {
@@ -226,7 +226,7 @@ impl DecisionDraft<'_> {
         let attempts_left = attempt_allowed && attempts_on_model < retry_policy.attempts_max;
         let now = RetryDecision::Retry { at: self.env.now };
         let fallback = attempt_allowed.then(|| self.find_fallback_model(&open, failure.kind)).flatten();
-        let shorter = (attempts_left && failure.kind == FailureKind::ContextTooLong)
+        let shorter = (attempts_left && failure.kind == CallFailureKind::ContextTooLong)
             .then(|| self.plan_shorter_thread(&open))
             .flatten();
         let may_retry = failure.kind.is_transient() && attempts_left && requested_wait_ms <= RETRY_AFTER_MS_MAX;
@@ -252,20 +252,20 @@ impl DecisionDraft<'_> {
 
     /// Returns the fallback model for a failed call, if the call uses the role's configured model and its prompt fits
     /// the fallback's window.
-    fn find_fallback_model(&self, open: &OpenCall, kind: FailureKind) -> Option<ModelName> {
+    fn find_fallback_model(&self, open: &OpenCall, kind: CallFailureKind) -> Option<ModelName> {
         let opened = &open.opened;
         let may_fail_over = match kind {
-            FailureKind::InvalidApiKey
-            | FailureKind::ModelNotFound
-            | FailureKind::RateLimit
-            | FailureKind::Overload
-            | FailureKind::Network
-            | FailureKind::Timeout
-            | FailureKind::MalformedReply
-            | FailureKind::UnusableReply
-            | FailureKind::ContextTooLong => true,
+            CallFailureKind::InvalidApiKey
+            | CallFailureKind::ModelNotFound
+            | CallFailureKind::RateLimit
+            | CallFailureKind::Overload
+            | CallFailureKind::Network
+            | CallFailureKind::Timeout
+            | CallFailureKind::MalformedReply
+            | CallFailureKind::UnusableReply
+            | CallFailureKind::ContextTooLong => true,
             // The prompt was refused or is invalid, and another model would not change that.
-            FailureKind::Refused | FailureKind::BadRequest | FailureKind::NotAllowed => false,
+            CallFailureKind::Refused | CallFailureKind::BadRequest | CallFailureKind::NotAllowed => false,
         };
         if !may_fail_over || open.model_first_attempt > 1 || opened.recomputation.is_some() {
             return None;
@@ -324,8 +324,8 @@ impl DecisionDraft<'_> {
                     self.session().open_calls.get(&call).filter(|open| open.status == OpenCallStatus::AwaitingOperator);
                 open.ok_or(InputRefusal::NoResolutionNeeded { call })?;
                 let next = match resolution {
-                    UnknownCallResolution::Retry => RetryDecision::Retry { at: self.env.now },
-                    UnknownCallResolution::Fail => RetryDecision::GiveUp,
+                    UnknownCallOutcomeResolution::Retry => RetryDecision::Retry { at: self.env.now },
+                    UnknownCallOutcomeResolution::Fail => RetryDecision::GiveUp,
                 };
                 self.record_event(Event::CallResolved { call, next });
                 Ok(())
@@ -355,7 +355,7 @@ impl DecisionDraft<'_> {
                     .collect();
                 for slot in slots {
                     let reason = "reset on request".to_owned();
-                    self.record_event(Event::ThreadReset { slot, by: TransitionProposer::Operator, reason });
+                    self.record_event(Event::ThreadReset { slot, by: PhaseTransitionProposer::Operator, reason });
                 }
                 Ok(())
             }

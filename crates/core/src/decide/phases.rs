@@ -6,12 +6,12 @@ use crate::event::{Event, PhaseEntered, PhaseGraphKey};
 use crate::flow::EventSubject;
 use crate::ids::PhaseName;
 use crate::phase::PhaseGraph;
-use crate::phase::guard::TransitionProposer;
+use crate::phase::guard::PhaseTransitionProposer;
 use crate::phase::limit::expiry_transition;
 use crate::phase::ruling::{PhaseProposalRuling, rule_on_proposal};
-use crate::phase::state::{PhaseProposal, PhaseTransition, TransitionNote};
+use crate::phase::state::{PhaseProposal, PhaseTransition, PhaseTransitionNote};
 use crate::phase::user_override::{issue_skip_grant, plan_rollback};
-use crate::session::PhaseGraphStatus;
+use crate::session::PhaseGraphStateWithHistory;
 
 impl<'a> DecisionDraft<'a> {
     /// Rules on a proposal and records the ruling.
@@ -40,14 +40,14 @@ impl<'a> DecisionDraft<'a> {
         reason: Option<String>,
     ) -> Result<(), InputRefusal> {
         self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
-        let note = TransitionNote { reason, ..TransitionNote::default() };
-        self.record_proposal_ruling(phase, &PhaseProposal { to, by: TransitionProposer::User, note });
+        let note = PhaseTransitionNote { reason, ..PhaseTransitionNote::default() };
+        self.record_proposal_ruling(phase, &PhaseProposal { to, by: PhaseTransitionProposer::User, note });
         Ok(())
     }
 
     pub(crate) fn grant_skip(&mut self, phase: PhaseGraphKey, to: &PhaseName) -> Result<(), InputRefusal> {
         let (graph, status) = self.phase_status(&phase).ok_or_else(|| self.unknown_graph_refusal(&phase))?;
-        let grant = issue_skip_grant(graph, &status.state, &TransitionProposer::User, to)
+        let grant = issue_skip_grant(graph, &status.state, &PhaseTransitionProposer::User, to)
             .map_err(|why| InputRefusal::PhaseCommandRefused(why.to_string()))?;
         self.record_event(Event::SkipGranted { graph_key: phase, grant });
         Ok(())
@@ -64,7 +64,7 @@ impl<'a> DecisionDraft<'a> {
             ))
         })?;
         let transition =
-            plan_rollback(graph, &status.state, past, &TransitionProposer::User, TransitionNote::default())
+            plan_rollback(graph, &status.state, past, &PhaseTransitionProposer::User, PhaseTransitionNote::default())
                 .map_err(|why| InputRefusal::PhaseCommandRefused(why.to_string()))?;
         self.record_event(Event::PhaseEntered(PhaseEntered { graph_key: phase, transition }));
         Ok(())
@@ -102,7 +102,7 @@ impl<'a> DecisionDraft<'a> {
         expiry_transition(graph, &status.state, self.env.now, session.waiting_for_others_since())
     }
 
-    fn phase_status(&self, phase: &PhaseGraphKey) -> Option<(&'a PhaseGraph, PhaseGraphStatus)> {
+    fn phase_status(&self, phase: &PhaseGraphKey) -> Option<(&'a PhaseGraph, PhaseGraphStateWithHistory)> {
         let graph = self.spec().graphs.get(&phase.graph)?;
         Some((graph, self.session().phase_graph_status(graph, phase)))
     }

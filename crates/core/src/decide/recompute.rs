@@ -11,13 +11,13 @@ use super::draft::DecisionDraft;
 use crate::body::{BodyId, BodyVisibility, TextToStore};
 use crate::context::{CallThread, FragmentReceipt, PreviousPromptComparison, RenderedFragment};
 use crate::event::{CallOpened, CallRerunSpec, Event, RecordedEvent};
-use crate::flow::{BodyTextLookup, DynFlow, EventSubject, FlowContext, FragmentRenderContext, TextResolver};
+use crate::flow::{BodyTextLookup, DecisionTextResolver, DynFlow, EventSubject, FlowContext, FragmentRenderContext};
 use crate::ids::{CallId, FragmentName, ModelName};
 use crate::session::{SessionState, UnloadedPromptMessage, to_call_request};
 
 /// The changes to a call that is repeated.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct RecomputeOverrides {
+pub struct RecomputeCallOverrides {
     /// Another model.
     pub model: Option<ModelName>,
     /// Other settings. Settings that are not given stay as they were.
@@ -26,7 +26,7 @@ pub struct RecomputeOverrides {
 
 /// An earlier call, ready to be repeated.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PreparedRecomputation {
+pub struct PreparedCallRecomputation {
     /// The original call.
     pub opened: Arc<CallOpened>,
     /// The messages to send.
@@ -49,16 +49,16 @@ pub fn prepare_recomputation(
     before: &SessionState,
     opening: &RecordedEvent,
     since: &[RecordedEvent],
-    options: &RecomputeOverrides,
+    options: &RecomputeCallOverrides,
     texts: &dyn BodyTextLookup,
-) -> Result<PreparedRecomputation, Vec<BodyId>> {
+) -> Result<PreparedCallRecomputation, Vec<BodyId>> {
     let Event::CallOpened(opened) = &opening.event else { return Err(Vec::new()) };
     let mut after = before.clone();
     after.apply(flow, opening);
     since.iter().take_while(|event| !event.event.ends_call(opened.call)).for_each(|event| after.apply(flow, event));
     let plan = after.session.prompt_plan(opened.call).ok_or_else(Vec::new)?;
     let model = options.model.clone().unwrap_or_else(|| plan.opened.model.clone());
-    let mut prepared = PreparedRecomputation {
+    let mut prepared = PreparedCallRecomputation {
         opened: plan.opened.clone(),
         messages: plan.messages(),
         changed_fragments: Vec::new(),
@@ -71,7 +71,7 @@ pub fn prepare_recomputation(
         Value::Object(known) => known.extend(settings.clone()),
         other => *other = Value::Object(settings.clone()),
     }
-    let texts = TextResolver::new(texts);
+    let texts = DecisionTextResolver::new(texts);
     let context =
         FlowContext { session: &past.session, state: &past.flow, texts: &texts, subject: &EventSubject::default() };
     let request = to_call_request(opened);
@@ -109,14 +109,14 @@ pub fn prepare_recomputation(
 }
 
 impl DecisionDraft<'_> {
-    pub(crate) fn open_recomputation(&mut self, recomputation: PreparedRecomputation) -> Result<(), InputRefusal> {
+    pub(crate) fn open_recomputation(&mut self, recomputation: PreparedCallRecomputation) -> Result<(), InputRefusal> {
         if let Some(reason) = &self.session().closed_reason {
             return Err(InputRefusal::Closed { reason: reason.clone() });
         }
         if let Some(why) = self.session_call_limit_error() {
             return Err(InputRefusal::TooManyCalls { why });
         }
-        let PreparedRecomputation { opened, messages, changed_fragments, bodies, model } = recomputation;
+        let PreparedCallRecomputation { opened, messages, changed_fragments, bodies, model } = recomputation;
         for body in bodies {
             self.store_uncounted_text(body.text, body.kind);
         }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::calls::CallContinuationOrCompaction;
+use super::calls::CallPurpose;
 use super::draft::DecisionDraft;
 use super::inputs::shorten_to_title;
 use super::tool_runs::ToolRequester;
@@ -12,7 +12,7 @@ use crate::flow::{FlowStep, NewOrStoredReplyText};
 use crate::handover::{Handover, check_handover};
 use crate::ids::{AgentName, CallId, HandoverId, MessageId, RoleName, TimerId, ToolRunId};
 use crate::limits::{FLOW_VALUE_BYTES_MAX, INBOX_MESSAGES_MAX, MESSAGE_BYTES_MAX, TIMERS_MAX};
-use crate::phase::guard::TransitionProposer;
+use crate::phase::guard::PhaseTransitionProposer;
 use crate::phase::state::PhaseProposal;
 use crate::prompt::{TEXT_TOOL_CALL_ID, ToolCall};
 
@@ -27,7 +27,7 @@ impl DecisionDraft<'_> {
                 match json_size_error(&request.metadata).or_else(|| json_size_error(&request.output_schema)) {
                     Some(why) => self.refuse_step(format!("call of `{}` for `{}`", request.role, request.ask), why),
                     None => {
-                        self.open_or_defer_call(request, CallContinuationOrCompaction::default());
+                        self.open_or_defer_call(request, CallPurpose::default());
                     }
                 }
             }
@@ -251,8 +251,8 @@ impl DecisionDraft<'_> {
             self.refuse_step(format!("reset of `{}`", request.role), "the flow has no such role");
             return;
         };
-        let slot = self.resolve_call_target(role, request, CallId(0), CallContinuationOrCompaction::default()).slot;
-        self.record_event(Event::ThreadReset { slot, by: TransitionProposer::Engine, reason });
+        let slot = self.resolve_call_target(role, request, CallId(0), CallPurpose::default()).slot;
+        self.record_event(Event::ThreadReset { slot, by: PhaseTransitionProposer::Engine, reason });
     }
 }
 

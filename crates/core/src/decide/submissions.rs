@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::draft::DecisionDraft;
 use super::{InputRefusal, OperatorCommand};
-use crate::event::{AskOutcome, ChildOutcome, Event, MidTurnPolicy, TurnOptions};
+use crate::event::{AskOutcome, ChildSessionOutcome, ClientTurnOptions, Event, MidTurnPolicy};
 use crate::ids::{AskId, ChildId, IdempotencyKey, SessionId, SessionUid, SubmissionId};
 use crate::prompt::PromptImage;
-use crate::session::ledger::ChildUsage;
+use crate::session::ledger::ChildSessionUsage;
 
 /// An input that waits in a session's inbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Submission {
+pub enum InboxSubmission {
     /// A message from the user, or the first message from the parent session.
     Message {
         text: String,
@@ -32,7 +32,7 @@ pub enum Submission {
         idempotency_key: Option<IdempotencyKey>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         images: Vec<PromptImage>,
-        options: TurnOptions,
+        options: ClientTurnOptions,
     },
     /// A command from an operator.
     Command { command: OperatorCommand },
@@ -53,12 +53,12 @@ pub enum Submission {
     /// The parent session tells its child to close.
     CloseChild { child: ChildId, reason: String },
     /// A child session ended.
-    ChildEnded { child: ChildId, outcome: ChildOutcome, usage: ChildUsage },
+    ChildEnded { child: ChildId, outcome: ChildSessionOutcome, usage: ChildSessionUsage },
 }
 
 /// The session that submitted an entry, as recorded by the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SubmissionSender {
+pub struct SubmittingSession {
     pub session: SessionId,
     pub uid: SessionUid,
 }
@@ -69,9 +69,9 @@ pub struct SubmissionToOtherSession {
     pub to: SessionId,
     /// The receiver's identity, if it is known.
     pub expected_uid: Option<SessionUid>,
-    pub submission: Submission,
+    pub submission: InboxSubmission,
     /// What the sender's own inbox gets if the submission cannot be delivered.
-    pub bounce: Option<Submission>,
+    pub bounce: Option<InboxSubmission>,
 }
 
 impl DecisionDraft<'_> {
@@ -79,8 +79,8 @@ impl DecisionDraft<'_> {
     pub(super) fn handle_submission(
         &mut self,
         id: SubmissionId,
-        sender: Option<&SubmissionSender>,
-        content: Result<Submission, String>,
+        sender: Option<&SubmittingSession>,
+        content: Result<InboxSubmission, String>,
     ) {
         let result = match content {
             Ok(submission) => self.handle_submitted(sender, submission),
@@ -93,19 +93,19 @@ impl DecisionDraft<'_> {
 
     fn handle_submitted(
         &mut self,
-        sender: Option<&SubmissionSender>,
-        submission: Submission,
+        sender: Option<&SubmittingSession>,
+        submission: InboxSubmission,
     ) -> Result<(), InputRefusal> {
         match submission {
-            Submission::Message { text, idempotency_key, mid_turn_policy, images } => {
+            InboxSubmission::Message { text, idempotency_key, mid_turn_policy, images } => {
                 if sender.is_none() {
-                    let options = TurnOptions::default();
+                    let options = ClientTurnOptions::default();
                     return self.receive_message(text, idempotency_key, mid_turn_policy, images, &options);
                 }
                 if !self.is_sent_by_parent(sender) {
                     return Err(InputRefusal::UnusableSubmission("sessions do not send user messages".to_owned()));
                 }
-                let (policy, options) = (Some(MidTurnPolicy::Queue), TurnOptions::default());
+                let (policy, options) = (Some(MidTurnPolicy::Queue), ClientTurnOptions::default());
                 let received = self.receive_message(text, idempotency_key, policy, images, &options);
                 if let Err(refusal) = &received
                     && self.session().closed_reason.is_none()
@@ -117,32 +117,32 @@ impl DecisionDraft<'_> {
                 }
                 received
             }
-            Submission::ClientMessage { text, idempotency_key, images, options } => match sender {
+            InboxSubmission::ClientMessage { text, idempotency_key, images, options } => match sender {
                 Some(_) => Err(InputRefusal::UnusableSubmission("sessions do not send user messages".to_owned())),
                 None => self.receive_message(text, idempotency_key, None, images, &options),
             },
-            Submission::Command { command } => match sender {
+            InboxSubmission::Command { command } => match sender {
                 Some(_) => Err(InputRefusal::UnusableSubmission("sessions do not send commands".to_owned())),
                 None => self.handle_command(command),
             },
-            Submission::Ask { reply_to, topic, body } => self.receive_ask(sender, reply_to, topic, body),
-            Submission::Reply { ask, reply } => self.receive_reply(sender, ask, reply),
-            Submission::AskBounced { ask } => {
+            InboxSubmission::Ask { reply_to, topic, body } => self.receive_ask(sender, reply_to, topic, body),
+            InboxSubmission::Reply { ask, reply } => self.receive_reply(sender, ask, reply),
+            InboxSubmission::AskBounced { ask } => {
                 self.require_own_entry(sender)?;
                 self.receive_bounced_ask(ask)
             }
-            Submission::ReplyBounced { ask } => {
+            InboxSubmission::ReplyBounced { ask } => {
                 self.require_own_entry(sender)?;
                 self.record_event(Event::ReplyUndelivered { ask });
                 Ok(())
             }
-            Submission::CloseChild { child, reason } => self.close_as_child(sender, child, &reason),
-            Submission::ChildEnded { child, outcome, usage } => self.end_child(sender, child, outcome, usage),
+            InboxSubmission::CloseChild { child, reason } => self.close_as_child(sender, child, &reason),
+            InboxSubmission::ChildEnded { child, outcome, usage } => self.end_child(sender, child, outcome, usage),
         }
     }
 
     /// Refuses an entry that only the session's own commits can contain.
-    fn require_own_entry(&self, sender: Option<&SubmissionSender>) -> Result<(), InputRefusal> {
+    fn require_own_entry(&self, sender: Option<&SubmittingSession>) -> Result<(), InputRefusal> {
         match sender {
             Some(sender) if self.session().id.as_ref() == Some(&sender.session) => Ok(()),
             _ => Err(InputRefusal::UnusableSubmission("only the store reports what it could not deliver".to_owned())),

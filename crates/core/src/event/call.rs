@@ -9,7 +9,7 @@ use crate::ids::{
     AgentName, AskName, CallId, FragmentName, ModelName, PhaseName, RoleName, ThreadId, TurnId, UnixMillis,
 };
 use crate::limits::WINDOW_RESERVE_TOKENS;
-use crate::prompt::{StopReason, TokenUsage, ToolCall, ToolUseRules};
+use crate::prompt::{ModelToolUseRules, StopReason, TokenUsage, ToolCall};
 use crate::session::UnloadedPromptMessage;
 use crate::signal::SignalForm;
 
@@ -51,8 +51,8 @@ pub struct CallOpened {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools_body: Option<BodyId>,
     /// How the model uses the offered tools.
-    #[serde(default, skip_serializing_if = "ToolUseRules::is_default")]
-    pub tool_use: ToolUseRules,
+    #[serde(default, skip_serializing_if = "ModelToolUseRules::is_default")]
+    pub tool_use: ModelToolUseRules,
     /// The required output format, as JSON; `None` for plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<BodyId>,

@@ -19,12 +19,12 @@ pub struct ChildSpawned {
     pub turn: Option<TurnId>,
     /// When the parent stops waiting for the child.
     pub deadline: UnixMillis,
-    pub allotment: ChildAllotment,
+    pub allotment: ChildSessionAllotment,
 }
 
 /// What a child session and its descendants may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChildAllotment {
+pub struct ChildSessionAllotment {
     /// The money for its calls and those of its descendants, in millionths of a US dollar; `None` for no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_microusd_max: Option<u64>,
@@ -39,7 +39,7 @@ pub struct ChildAllotment {
 /// How a child session ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ChildOutcome {
+pub enum ChildSessionOutcome {
     /// It closed with a result.
     Done { result: Value },
     /// It closed without a result.
@@ -103,9 +103,9 @@ pub struct AskReceived {
 
 /// Why a session exists: another session started it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ChildOrigin {
+pub struct ChildSessionOrigin {
     pub parent: SessionId,
     /// The parent's id of this session.
     pub child: ChildId,
-    pub allotment: ChildAllotment,
+    pub allotment: ChildSessionAllotment,
 }

@@ -3,7 +3,7 @@
 use super::Event;
 use crate::body::{BodyId, BodyVisibility};
 use crate::context::FragmentReceipt;
-use crate::event::RecordedTurnOptions;
+use crate::event::RecordedClientTurnOptions;
 use crate::session::UnloadedPromptMessage;
 
 impl Event {
@@ -54,6 +54,6 @@ impl Event {
     }
 }
 
-fn option_bodies(options: &RecordedTurnOptions) -> impl Iterator<Item = BodyId> + use<> {
+fn option_bodies(options: &RecordedClientTurnOptions) -> impl Iterator<Item = BodyId> + use<> {
     options.tools.into_iter().chain(options.output_schema)
 }

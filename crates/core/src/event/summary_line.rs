@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    AskOutcome, CallOpened, ChildOutcome, Event, NO_CALL, RetryDecision, ToolRunHoldReason, TurnOutcome,
-    UnknownToolRunResolution,
+    AskOutcome, CallOpened, ChildSessionOutcome, Event, NO_CALL, RetryDecision, ToolRunHoldReason, TurnOutcome,
+    UnknownToolRunOutcomeResolution,
 };
 use crate::body::TextRef;
 use crate::context::{CallThread, PreviousPromptComparison};
@@ -146,9 +146,9 @@ impl Event {
             }
             Self::ToolRunResolved { run, resolution } => {
                 let decision = match resolution {
-                    UnknownToolRunResolution::RunAgain => "run again",
-                    UnknownToolRunResolution::Fail => "failed",
-                    UnknownToolRunResolution::Done => "done",
+                    UnknownToolRunOutcomeResolution::RunAgain => "run again",
+                    UnknownToolRunOutcomeResolution::Fail => "failed",
+                    UnknownToolRunOutcomeResolution::Done => "done",
                 };
                 format!("{run} resolved by an operator: {decision}")
             }
@@ -239,14 +239,14 @@ fn describe_turn_result(outcome: &TurnOutcome) -> String {
     }
 }
 
-fn describe_child_outcome(outcome: &ChildOutcome) -> String {
+fn describe_child_outcome(outcome: &ChildSessionOutcome) -> String {
     match outcome {
-        ChildOutcome::Done { .. } => "ended with a result".to_owned(),
-        ChildOutcome::Closed { reason } => format!("closed without a result: {reason}"),
-        ChildOutcome::NotOpened { reason } => format!("could not be opened: {reason}"),
-        ChildOutcome::TimedOut => "did not end in time".to_owned(),
-        ChildOutcome::Deleted => "was deleted".to_owned(),
-        ChildOutcome::Detached => "belongs to the original session".to_owned(),
+        ChildSessionOutcome::Done { .. } => "ended with a result".to_owned(),
+        ChildSessionOutcome::Closed { reason } => format!("closed without a result: {reason}"),
+        ChildSessionOutcome::NotOpened { reason } => format!("could not be opened: {reason}"),
+        ChildSessionOutcome::TimedOut => "did not end in time".to_owned(),
+        ChildSessionOutcome::Deleted => "was deleted".to_owned(),
+        ChildSessionOutcome::Detached => "belongs to the original session".to_owned(),
     }
 }
 

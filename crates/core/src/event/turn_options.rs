@@ -7,18 +7,18 @@ use serde_json::Value;
 use crate::body::BodyId;
 use crate::ids::ToolRunId;
 use crate::limits::{CLIENT_SCHEMA_BYTES_MAX, CLIENT_TOOL_NAME_CHARS_MAX, CLIENT_TOOLS_BYTES_MAX, CLIENT_TOOLS_MAX};
-use crate::prompt::{ModelToolSpec, ToolUseRules};
+use crate::prompt::{ModelToolSpec, ModelToolUseRules};
 use crate::signal::json::canonical_json;
 
 /// The options that a client sends with a message or with the results of its tools. They apply to the calls that
 /// follow in the same turn, of roles that [accept them](crate::flow::RoleSpec::accepts_turn_options).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct TurnOptions {
+pub struct ClientTurnOptions {
     /// The tools that the client runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ModelToolSpec>,
-    #[serde(default, skip_serializing_if = "ToolUseRules::is_default")]
-    pub tool_use: ToolUseRules,
+    #[serde(default, skip_serializing_if = "ModelToolUseRules::is_default")]
+    pub tool_use: ModelToolUseRules,
     /// The JSON schema of the answer; `None` for plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
@@ -26,12 +26,12 @@ pub struct TurnOptions {
 
 /// The options as the journal records them. Tools and schema are stored as texts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RecordedTurnOptions {
+pub struct RecordedClientTurnOptions {
     /// The tools, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BodyId>,
-    #[serde(default, skip_serializing_if = "ToolUseRules::is_default")]
-    pub tool_use: ToolUseRules,
+    #[serde(default, skip_serializing_if = "ModelToolUseRules::is_default")]
+    pub tool_use: ModelToolUseRules,
     /// The JSON schema of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<BodyId>,
@@ -44,7 +44,7 @@ pub struct ClientToolResult {
     pub text: String,
 }
 
-impl TurnOptions {
+impl ClientTurnOptions {
     /// Returns true if the options change nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -119,13 +119,13 @@ mod tests {
         ModelToolSpec { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) }
     }
 
-    fn problem(options: TurnOptions) -> String {
+    fn problem(options: ClientTurnOptions) -> String {
         options.validate().expect_err("it is refused")
     }
 
     #[test]
     fn options_are_bounded_and_named_in_refusals() {
-        let with_tools = |tools: Vec<ModelToolSpec>| TurnOptions { tools, ..TurnOptions::default() };
+        let with_tools = |tools: Vec<ModelToolSpec>| ClientTurnOptions { tools, ..ClientTurnOptions::default() };
         assert_eq!(with_tools(vec![tool("get_weather"), tool("a-1")]).validate(), Ok(()));
         let many = (0..=CLIENT_TOOLS_MAX).map(|number| tool(&format!("t{number}"))).collect();
         assert!(problem(with_tools(many)).contains("at most"));
@@ -136,7 +136,7 @@ mod tests {
         assert!(problem(with_tools(vec![huge])).contains("bytes"));
         let untyped = ModelToolSpec { parameters: json!("x"), ..tool("a") };
         assert!(problem(with_tools(vec![untyped])).contains("JSON schema"));
-        let schema = |schema: Value| TurnOptions { output_schema: Some(schema), ..TurnOptions::default() };
+        let schema = |schema: Value| ClientTurnOptions { output_schema: Some(schema), ..ClientTurnOptions::default() };
         assert_eq!(schema(json!({"type": "object"})).validate(), Ok(()));
         assert!(problem(schema(json!("text"))).contains("must be an object"));
         let long = "x".repeat(CLIENT_SCHEMA_BYTES_MAX);
@@ -145,10 +145,10 @@ mod tests {
 
     #[test]
     fn required_tool_must_exist() {
-        let requiring = |choice: ToolChoice, tools: Vec<ModelToolSpec>| TurnOptions {
+        let requiring = |choice: ToolChoice, tools: Vec<ModelToolSpec>| ClientTurnOptions {
             tools,
-            tool_use: ToolUseRules { choice, ..ToolUseRules::default() },
-            ..TurnOptions::default()
+            tool_use: ModelToolUseRules { choice, ..ModelToolUseRules::default() },
+            ..ClientTurnOptions::default()
         };
         assert_eq!(requiring(ToolChoice::Tool("a".into()), vec![tool("a")]).validate(), Ok(()));
         assert!(problem(requiring(ToolChoice::Tool("b".into()), vec![tool("a")])).contains("`b`"));

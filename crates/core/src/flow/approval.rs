@@ -11,7 +11,7 @@ use crate::ids::{FlowName, PhaseName, RoleName, ToolName};
 
 /// Which runs of a tool a flow wants to have approved.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum ToolApprovalPolicy {
+pub enum FlowToolApprovalPolicy {
     /// No run needs approval.
     #[default]
     NotRequired,
@@ -21,8 +21,8 @@ pub enum ToolApprovalPolicy {
     RequiredFor { roles: Vec<RoleName>, phases: Vec<PhaseName> },
 }
 
-impl ToolApprovalPolicy {
-    fn requires_approval(&self, run: &ApprovalRuleInputs<'_>) -> bool {
+impl FlowToolApprovalPolicy {
+    fn requires_approval(&self, run: &ToolApprovalRuleInputs<'_>) -> bool {
         fn is_unrestricted_or_contains<T: PartialEq>(listed: &[T], value: Option<&T>) -> bool {
             listed.is_empty() || value.is_some_and(|value| listed.contains(value))
         }
@@ -38,13 +38,17 @@ impl ToolApprovalPolicy {
 
 /// The operator's rules. A run is held if its flow or a pattern in `ask` says so, unless a pattern in `allow` matches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ToolApprovalRules {
+pub struct OperatorToolApprovalRules {
     pub ask: Vec<ToolRunPattern>,
     pub allow: Vec<ToolRunPattern>,
 }
 
-impl ToolApprovalRules {
-    pub(crate) fn requires_approval(&self, declared: &ToolApprovalPolicy, run: &ApprovalRuleInputs<'_>) -> bool {
+impl OperatorToolApprovalRules {
+    pub(crate) fn requires_approval(
+        &self,
+        declared: &FlowToolApprovalPolicy,
+        run: &ToolApprovalRuleInputs<'_>,
+    ) -> bool {
         let matches = |patterns: &[ToolRunPattern]| patterns.iter().any(|pattern| pattern.matches(run));
         (declared.requires_approval(run) || matches(&self.ask)) && !matches(&self.allow)
     }
@@ -52,7 +56,7 @@ impl ToolApprovalRules {
 
 /// What rules about tool runs can refer to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ApprovalRuleInputs<'a> {
+pub(crate) struct ToolApprovalRuleInputs<'a> {
     pub flow: &'a FlowName,
     /// `None` if the flow itself requested the run.
     pub role: Option<&'a RoleName>,
@@ -78,7 +82,7 @@ pub struct ToolRunPattern {
 }
 
 impl ToolRunPattern {
-    fn matches(&self, run: &ApprovalRuleInputs<'_>) -> bool {
+    fn matches(&self, run: &ToolApprovalRuleInputs<'_>) -> bool {
         self.flow.as_ref().is_none_or(|flow| flow == run.flow)
             && self.role.as_ref().is_none_or(|role| Some(role) == run.role)
             && self.phase.as_ref().is_none_or(|phase| Some(phase) == run.phase)
@@ -135,8 +139,8 @@ mod tests {
     #[test]
     fn pattern_matches_by_flow_role_phase_and_tool() {
         let (flow, role, phase, tool) = ("project".into(), "coder".into(), "build".into(), "run".into());
-        let by_role = ApprovalRuleInputs { flow: &flow, role: Some(&role), phase: Some(&phase), tool: &tool };
-        let by_flow = ApprovalRuleInputs { role: None, phase: None, ..by_role };
+        let by_role = ToolApprovalRuleInputs { flow: &flow, role: Some(&role), phase: Some(&phase), tool: &tool };
+        let by_flow = ToolApprovalRuleInputs { role: None, phase: None, ..by_role };
         for (pattern, matches_role, matches_flow) in [
             ("run", true, true),
             ("*", true, true),
@@ -162,12 +166,12 @@ mod tests {
     #[test]
     fn allowing_outranks_asking() {
         let (flow, tool) = ("project".into(), "run".into());
-        let run = ApprovalRuleInputs { flow: &flow, role: None, phase: None, tool: &tool };
-        let rules = |ask: &str, allow: &str| ToolApprovalRules {
+        let run = ToolApprovalRuleInputs { flow: &flow, role: None, phase: None, tool: &tool };
+        let rules = |ask: &str, allow: &str| OperatorToolApprovalRules {
             ask: ask.parse().into_iter().collect(),
             allow: allow.parse().into_iter().collect(),
         };
-        let (not_required, required) = (ToolApprovalPolicy::NotRequired, ToolApprovalPolicy::Required);
+        let (not_required, required) = (FlowToolApprovalPolicy::NotRequired, FlowToolApprovalPolicy::Required);
         assert!(!rules("", "").requires_approval(&not_required, &run));
         assert!(rules("*", "").requires_approval(&not_required, &run));
         assert!(rules("", "").requires_approval(&required, &run));

@@ -8,7 +8,7 @@ use crate::ids::TurnId;
 
 /// Structured output of a flow, shown beside the conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Artifact {
+pub struct FlowArtifact {
     /// The name within the flow.
     pub name: String,
     pub title: String,
@@ -43,7 +43,7 @@ pub enum TypedArtifactContent {
         rows: Vec<ArtifactTableRow>,
     },
     /// Texts with titles.
-    Notes { items: Vec<NotesArtifactItem> },
+    Notes { items: Vec<ArtifactNotesItem> },
 }
 
 /// A task.
@@ -130,7 +130,7 @@ pub struct ArtifactButton {
 
 /// A text with a title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotesArtifactItem {
+pub struct ArtifactNotesItem {
     pub title: String,
     pub text: String,
     /// The turn that the text is about.

@@ -10,19 +10,19 @@ use crate::limits::{INVALID_SETTINGS_MAX, SETTING_TEXT_CHARS_MAX};
 
 /// A setting that a flow declares.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SettingSpec {
+pub struct FlowSettingSpec {
     pub name: String,
-    pub value_type: SettingType,
+    pub value_type: FlowSettingType,
     /// The default value; null for none.
     pub default: Value,
     /// What the setting does, in one sentence.
     pub description: String,
 }
 
-impl SettingSpec {
+impl FlowSettingSpec {
     /// Creates a setting without a default.
     #[must_use]
-    pub fn new(name: &str, value_type: SettingType, description: &str) -> Self {
+    pub fn new(name: &str, value_type: FlowSettingType, description: &str) -> Self {
         Self { name: name.to_owned(), value_type, default: Value::Null, description: description.to_owned() }
     }
 
@@ -36,7 +36,7 @@ impl SettingSpec {
 
 /// The type of a setting. Null is always accepted and means the default.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SettingType {
+pub enum FlowSettingType {
     Bool,
     /// A non-negative integer.
     Integer {
@@ -52,18 +52,18 @@ pub enum SettingType {
     /// A model's name.
     Model,
     List {
-        item: Box<SettingType>,
+        item: Box<FlowSettingType>,
         items_max: usize,
     },
     /// A table with some of these keys.
-    Table(Vec<SettingSpec>),
+    Table(Vec<FlowSettingSpec>),
     /// A table that the flow interprets, with at most this many bytes as JSON.
     AnyTable(usize),
     /// Any of these types.
-    OneOf(Vec<SettingType>),
+    OneOf(Vec<FlowSettingType>),
 }
 
-impl fmt::Display for SettingType {
+impl fmt::Display for FlowSettingType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bool => f.write_str("true or false"),
@@ -94,7 +94,7 @@ fn join_with_or(choices: impl Iterator<Item = String>) -> String {
 
 /// An invalid value or unknown name in settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InvalidSetting {
+pub enum InvalidFlowSetting {
     /// The name is unknown.
     UnknownName {
         /// The path of the value, such as `quorum` or `experts[2].samples`.
@@ -112,7 +112,7 @@ pub enum InvalidSetting {
     },
 }
 
-impl fmt::Display for InvalidSetting {
+impl fmt::Display for InvalidFlowSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownName { path, known, .. } if known.is_empty() => {
@@ -130,7 +130,7 @@ impl fmt::Display for InvalidSetting {
     }
 }
 
-impl InvalidSetting {
+impl InvalidFlowSetting {
     /// Returns the name of the top-level setting.
     fn setting_name(&self) -> &str {
         let (Self::UnknownName { path, .. } | Self::InvalidValue { path, .. }) = self;
@@ -140,7 +140,7 @@ impl InvalidSetting {
 
 /// Returns the JSON schema of settings, with defaults.
 #[must_use]
-pub(crate) fn settings_json_schema(specs: &[SettingSpec]) -> Value {
+pub(crate) fn settings_json_schema(specs: &[FlowSettingSpec]) -> Value {
     let properties = specs.iter().map(|spec| {
         let mut property = spec.value_type.json_schema();
         property.insert("description".to_owned(), spec.description.clone().into());
@@ -150,7 +150,7 @@ pub(crate) fn settings_json_schema(specs: &[SettingSpec]) -> Value {
     json!({ "type": "object", "additionalProperties": false, "properties": properties.collect::<Map<_, _>>() })
 }
 
-impl SettingType {
+impl FlowSettingType {
     fn json_schema(&self) -> Map<String, Value> {
         let schema = match self {
             Self::Bool => json!({ "type": "boolean" }),
@@ -177,10 +177,10 @@ impl SettingType {
 /// Returns every setting with its effective value, which is the given one if it is valid and otherwise the default.
 /// Also returns what is invalid.
 #[must_use]
-pub fn resolve_settings(specs: &[SettingSpec], given: &Value) -> (Value, Vec<InvalidSetting>) {
+pub fn resolve_settings(specs: &[FlowSettingSpec], given: &Value) -> (Value, Vec<InvalidFlowSetting>) {
     let mut invalid = Vec::new();
     check_setting_table("", specs, given, &mut invalid);
-    let effective = |spec: &SettingSpec| {
+    let effective = |spec: &FlowSettingSpec| {
         let given = given.get(&spec.name).filter(|value| !value.is_null());
         let is_valid = !invalid.iter().any(|problem| problem.setting_name() == spec.name);
         (spec.name.clone(), given.filter(|_| is_valid).unwrap_or(&spec.default).clone())
@@ -192,7 +192,7 @@ pub fn resolve_settings(specs: &[SettingSpec], given: &Value) -> (Value, Vec<Inv
 
 /// Returns every model that the settings name, with its path.
 #[must_use]
-pub fn collect_named_models(specs: &[SettingSpec], given: &Value) -> Vec<(String, ModelName)> {
+pub fn collect_named_models(specs: &[FlowSettingSpec], given: &Value) -> Vec<(String, ModelName)> {
     let mut named = Vec::new();
     for spec in specs {
         collect_models_in_value(
@@ -205,22 +205,27 @@ pub fn collect_named_models(specs: &[SettingSpec], given: &Value) -> Vec<(String
     named
 }
 
-fn collect_models_in_value(path: &str, value_type: &SettingType, value: &Value, named: &mut Vec<(String, ModelName)>) {
+fn collect_models_in_value(
+    path: &str,
+    value_type: &FlowSettingType,
+    value: &Value,
+    named: &mut Vec<(String, ModelName)>,
+) {
     match (value_type, value) {
-        (SettingType::Model, Value::String(name)) => named.push((path.to_owned(), name.as_str().into())),
-        (SettingType::List { item: item_type, .. }, Value::Array(items)) => {
+        (FlowSettingType::Model, Value::String(name)) => named.push((path.to_owned(), name.as_str().into())),
+        (FlowSettingType::List { item: item_type, .. }, Value::Array(items)) => {
             items
                 .iter()
                 .enumerate()
                 .for_each(|(index, item)| collect_models_in_value(&item_path(path, index), item_type, item, named));
         }
-        (SettingType::Table(keys), Value::Object(values)) => {
+        (FlowSettingType::Table(keys), Value::Object(values)) => {
             for key in keys {
                 let value = values.get(&key.name).unwrap_or(&Value::Null);
                 collect_models_in_value(&format!("{path}.{}", key.name), &key.value_type, value, named);
             }
         }
-        (SettingType::OneOf(choices), value) => {
+        (FlowSettingType::OneOf(choices), value) => {
             let fitting = choices.iter().find(|choice| is_valid_setting_value(choice, value));
             fitting.into_iter().for_each(|choice| collect_models_in_value(path, choice, value, named));
         }
@@ -233,22 +238,27 @@ fn item_path(list_path: &str, index: usize) -> String {
     format!("{list_path}[{}]", index + 1)
 }
 
-fn is_valid_setting_value(value_type: &SettingType, value: &Value) -> bool {
+fn is_valid_setting_value(value_type: &FlowSettingType, value: &Value) -> bool {
     let mut invalid = Vec::new();
     check_setting_value("", value_type, value, &mut invalid);
     invalid.is_empty()
 }
 
-fn check_setting_table(table_path: &str, specs: &[SettingSpec], given: &Value, invalid: &mut Vec<InvalidSetting>) {
+fn check_setting_table(
+    table_path: &str,
+    specs: &[FlowSettingSpec],
+    given: &Value,
+    invalid: &mut Vec<InvalidFlowSetting>,
+) {
     let path = |name: &str| if table_path.is_empty() { name.to_owned() } else { format!("{table_path}.{name}") };
     let empty = Map::new();
     let entries = match given {
         Value::Null => &empty,
         Value::Object(entries) => entries,
         other => {
-            let expected = SettingType::Table(specs.to_vec()).to_string();
+            let expected = FlowSettingType::Table(specs.to_vec()).to_string();
             let (path, found) = (table_path.to_owned(), describe_setting_value(other));
-            invalid.push(InvalidSetting::InvalidValue { path, expected, found });
+            invalid.push(InvalidFlowSetting::InvalidValue { path, expected, found });
             return;
         }
     };
@@ -260,38 +270,41 @@ fn check_setting_table(table_path: &str, specs: &[SettingSpec], given: &Value, i
             Some(spec) => check_setting_value(&path(name), &spec.value_type, value, invalid),
             None => {
                 let known = specs.iter().map(|spec| spec.name.clone()).collect();
-                invalid.push(InvalidSetting::UnknownName { path: path(name), given: name.clone(), known });
+                invalid.push(InvalidFlowSetting::UnknownName { path: path(name), given: name.clone(), known });
             }
         }
     }
 }
 
-fn check_setting_value(path: &str, value_type: &SettingType, value: &Value, invalid: &mut Vec<InvalidSetting>) {
+fn check_setting_value(path: &str, value_type: &FlowSettingType, value: &Value, invalid: &mut Vec<InvalidFlowSetting>) {
     let is_valid = match (value_type, value) {
         (_, Value::Null) => true,
-        (SettingType::Bool, Value::Bool(_)) => true,
-        (SettingType::Integer { min, max }, Value::Number(number)) => {
+        (FlowSettingType::Bool, Value::Bool(_)) => true,
+        (FlowSettingType::Integer { min, max }, Value::Number(number)) => {
             number.as_u64().is_some_and(|number| (*min..=*max).contains(&number))
         }
-        (SettingType::Choice(words), Value::String(word)) => words.contains(word),
-        (SettingType::Text, Value::String(text)) => text.chars().count() <= SETTING_TEXT_CHARS_MAX,
-        (SettingType::LongText(chars_max), Value::String(text)) => text.chars().count() <= *chars_max,
-        (SettingType::Model, Value::String(name)) => !name.is_empty() && name.chars().count() <= SETTING_TEXT_CHARS_MAX,
-        (SettingType::List { item: item_type, items_max }, Value::Array(items)) if items.len() <= *items_max => {
+        (FlowSettingType::Choice(words), Value::String(word)) => words.contains(word),
+        (FlowSettingType::Text, Value::String(text)) => text.chars().count() <= SETTING_TEXT_CHARS_MAX,
+        (FlowSettingType::LongText(chars_max), Value::String(text)) => text.chars().count() <= *chars_max,
+        (FlowSettingType::Model, Value::String(name)) => {
+            !name.is_empty() && name.chars().count() <= SETTING_TEXT_CHARS_MAX
+        }
+        (FlowSettingType::List { item: item_type, items_max }, Value::Array(items)) if items.len() <= *items_max => {
             items
                 .iter()
                 .enumerate()
                 .for_each(|(index, item)| check_setting_value(&item_path(path, index), item_type, item, invalid));
             true
         }
-        (SettingType::Table(keys), Value::Object(_)) => {
+        (FlowSettingType::Table(keys), Value::Object(_)) => {
             check_setting_table(path, keys, value, invalid);
             true
         }
-        (SettingType::AnyTable(bytes_max), Value::Object(_)) => value.to_string().len() <= *bytes_max,
-        (SettingType::OneOf(choices), value) => {
+        (FlowSettingType::AnyTable(bytes_max), Value::Object(_)) => value.to_string().len() <= *bytes_max,
+        (FlowSettingType::OneOf(choices), value) => {
             // For a table, name the error inside it rather than say that the whole value is invalid.
-            let table_type = choices.iter().find(|choice| value.is_object() && matches!(choice, SettingType::Table(_)));
+            let table_type =
+                choices.iter().find(|choice| value.is_object() && matches!(choice, FlowSettingType::Table(_)));
             match table_type {
                 Some(table_type) => {
                     check_setting_value(path, table_type, value, invalid);
@@ -304,7 +317,7 @@ fn check_setting_value(path: &str, value_type: &SettingType, value: &Value, inva
     };
     if !is_valid {
         let (expected, found) = (value_type.to_string(), describe_setting_value(value));
-        invalid.push(InvalidSetting::InvalidValue { path: path.to_owned(), expected, found });
+        invalid.push(InvalidFlowSetting::InvalidValue { path: path.to_owned(), expected, found });
     }
 }
 
@@ -325,26 +338,26 @@ fn describe_setting_value(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn choice<const N: usize>(words: [&str; N]) -> SettingType {
-        SettingType::Choice(words.map(str::to_owned).into())
+    fn choice<const N: usize>(words: [&str; N]) -> FlowSettingType {
+        FlowSettingType::Choice(words.map(str::to_owned).into())
     }
 
-    fn list(item: SettingType, items_max: usize) -> SettingType {
-        SettingType::List { item: Box::new(item), items_max }
+    fn list(item: FlowSettingType, items_max: usize) -> FlowSettingType {
+        FlowSettingType::List { item: Box::new(item), items_max }
     }
     use serde_json::json;
 
-    fn specs() -> Vec<SettingSpec> {
+    fn specs() -> Vec<FlowSettingSpec> {
         let expert = vec![
-            SettingSpec::new("model", SettingType::Model, "which"),
-            SettingSpec::new("times", SettingType::Integer { min: 1, max: 9 }, "how often"),
+            FlowSettingSpec::new("model", FlowSettingType::Model, "which"),
+            FlowSettingSpec::new("times", FlowSettingType::Integer { min: 1, max: 9 }, "how often"),
         ];
-        let experts = list(SettingType::OneOf(vec![SettingType::Model, SettingType::Table(expert)]), 3);
+        let experts = list(FlowSettingType::OneOf(vec![FlowSettingType::Model, FlowSettingType::Table(expert)]), 3);
         vec![
-            SettingSpec::new("loud", SettingType::Bool, "how it sounds").with_default(false),
-            SettingSpec::new("most", SettingType::Integer { min: 1, max: u64::MAX }, "how many"),
-            SettingSpec::new("tone", choice(["warm", "cool"]), "how it feels").with_default("warm"),
-            SettingSpec::new("experts", experts, "who").with_default(json!([])),
+            FlowSettingSpec::new("loud", FlowSettingType::Bool, "how it sounds").with_default(false),
+            FlowSettingSpec::new("most", FlowSettingType::Integer { min: 1, max: u64::MAX }, "how many"),
+            FlowSettingSpec::new("tone", choice(["warm", "cool"]), "how it feels").with_default("warm"),
+            FlowSettingSpec::new("experts", experts, "who").with_default(json!([])),
         ]
     }
 
@@ -354,8 +367,13 @@ mod tests {
 
     #[test]
     fn settings_have_a_json_schema() {
-        let samples = SettingSpec::new("samples", SettingType::Integer { min: 1, max: 9 }, "how many").with_default(3);
-        let stance = SettingSpec::new("stance", SettingType::OneOf(vec![choice(["a", "b"]), SettingType::Bool]), "how");
+        let samples =
+            FlowSettingSpec::new("samples", FlowSettingType::Integer { min: 1, max: 9 }, "how many").with_default(3);
+        let stance = FlowSettingSpec::new(
+            "stance",
+            FlowSettingType::OneOf(vec![choice(["a", "b"]), FlowSettingType::Bool]),
+            "how",
+        );
         assert_eq!(
             settings_json_schema(&[samples, stance]),
             json!({
@@ -409,8 +427,11 @@ mod tests {
 
     #[test]
     fn any_table_of_allowed_size_is_accepted() {
-        let specs =
-            [SettingSpec::new("plan", SettingType::OneOf(vec![choice(["usual"]), SettingType::AnyTable(40)]), "which")];
+        let specs = [FlowSettingSpec::new(
+            "plan",
+            FlowSettingType::OneOf(vec![choice(["usual"]), FlowSettingType::AnyTable(40)]),
+            "which",
+        )];
         let complaint = |given: Value| resolve_settings(&specs, &given).1.first().map(ToString::to_string);
         assert_eq!(complaint(json!({"plan": "usual"})), None);
         assert_eq!(complaint(json!({"plan": {"any": {"depth": [1]}}})), None);

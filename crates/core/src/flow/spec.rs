@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::settings::{InvalidSetting, SettingSpec, resolve_settings, settings_json_schema};
+use super::settings::{FlowSettingSpec, InvalidFlowSetting, resolve_settings, settings_json_schema};
 use crate::context::{FragmentRetention, FragmentSpec, FragmentStability};
-use crate::flow::approval::ToolApprovalPolicy;
+use crate::flow::approval::FlowToolApprovalPolicy;
 use crate::handover::HandoverSpec;
 use crate::ids::{AskName, FlowName, FragmentName, HandoverKind, PhaseGraphName, RoleName, ToolName};
 use crate::limits::{
@@ -29,7 +29,7 @@ pub struct FlowSpec {
     pub handovers: BTreeMap<HandoverKind, HandoverSpec>,
     /// The tools that models may call.
     pub tools: BTreeMap<ToolName, FlowToolDeclaration>,
-    pub settings: Vec<SettingSpec>,
+    pub settings: Vec<FlowSettingSpec>,
     /// The flow's own commands for operators, in addition to the general ones.
     pub commands: BTreeMap<String, FlowCommandSpec>,
     /// The flows of the child sessions that it may start.
@@ -105,7 +105,7 @@ impl FlowSpec {
 
     /// Returns what is wrong with the settings of a session.
     #[must_use]
-    pub fn invalid_settings(&self, settings: &serde_json::Value) -> Vec<InvalidSetting> {
+    pub fn invalid_settings(&self, settings: &serde_json::Value) -> Vec<InvalidFlowSetting> {
         resolve_settings(&self.settings, settings).1
     }
 
@@ -440,12 +440,12 @@ pub struct CompactionPolicy {
     pub summary_fragment: FragmentName,
     pub summary_tokens_max: u32,
     /// How long a thread may become, if that is less than fits into the model's window.
-    pub thread_limit: Option<ThreadLengthLimit>,
+    pub thread_limit: Option<ThreadCompactionThreshold>,
 }
 
 /// The length at which a thread is compacted although it would still fit, because each call pays for all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadLengthLimit {
+pub struct ThreadCompactionThreshold {
     /// A thread with more tokens than this is compacted before the next call.
     pub tokens_max: u32,
     /// The size that the thread should have afterwards. The smaller it is, the less often the thread is compacted and the
@@ -486,7 +486,7 @@ pub struct FlowToolDeclaration {
     /// The maximum length of the text that the model is shown, in bytes. A longer text is cut and marked.
     pub output_bytes_max: usize,
     /// Which runs wait until a person approves them. Does not apply to tools that the flow answers itself.
-    pub approval: ToolApprovalPolicy,
+    pub approval: FlowToolApprovalPolicy,
 }
 
 impl FlowToolDeclaration {
@@ -499,7 +499,7 @@ impl FlowToolDeclaration {
             unknown_outcome: UnknownOutcomePolicy::Fail,
             run_ms_max: TOOL_RUN_MS_DEFAULT,
             output_bytes_max: TOOL_RESULT_BYTES_MAX,
-            approval: ToolApprovalPolicy::NotRequired,
+            approval: FlowToolApprovalPolicy::NotRequired,
         }
     }
 
@@ -527,13 +527,13 @@ pub enum ToolRunnerKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::ContextKind;
+    use crate::context::FragmentContentKind;
 
     #[test]
     fn stable_fragment_after_a_changing_one_is_an_error() {
         let role = RoleSpec::new("guide", Scope::Fresh)
-            .with_opening_fragment(FragmentSpec::changing("date", ContextKind::Task))
-            .with_opening_fragment(FragmentSpec::stable("role", ContextKind::Instruction));
+            .with_opening_fragment(FragmentSpec::changing("date", FragmentContentKind::Task))
+            .with_opening_fragment(FragmentSpec::stable("role", FragmentContentKind::Instruction));
         assert_eq!(role.recipe_errors().len(), 2);
     }
 

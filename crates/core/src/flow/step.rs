@@ -3,13 +3,15 @@
 use serde_json::Value;
 
 use crate::body::TextRef;
-use crate::event::{AgentMessagePriority, CallRequest, ChildAllotment, PhaseGraphKey, ToolRunOutcome, TurnOutcome};
+use crate::event::{
+    AgentMessagePriority, CallRequest, ChildSessionAllotment, PhaseGraphKey, ToolRunOutcome, TurnOutcome,
+};
 use crate::handover::{HandoverDocument, HandoverProvenance};
 use crate::ids::{
     AgentName, AskId, CallId, ChildId, FlowName, HandoverKind, MessageId, PhaseName, RoleName, SessionId, ToolName,
     ToolRunId, WorkItemName,
 };
-use crate::phase::{TransitionNote, TransitionProposer};
+use crate::phase::{PhaseTransitionNote, PhaseTransitionProposer};
 
 /// A step that a flow requests. Core checks it and records the resulting events.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +31,7 @@ pub enum FlowStep {
     /// Ends the current turn and cancels its pending work.
     EndTurn(TurnOutcome),
     /// Proposes a phase transition.
-    ProposePhase { phase: PhaseGraphKey, to: PhaseName, by: TransitionProposer, note: TransitionNote },
+    ProposePhase { phase: PhaseGraphKey, to: PhaseName, by: PhaseTransitionProposer, note: PhaseTransitionNote },
     /// Counts a round of the current visit, for [`PhaseLimit::rounds_max`](crate::phase::PhaseLimit::rounds_max). If
     /// the limit is reached, the exit is entered at once, before the next step.
     CountRound { phase: PhaseGraphKey },
@@ -103,7 +105,7 @@ pub enum FlowStep {
     /// thread, and the next call of the thread sees them.
     EndToolRound { call: CallId, reason: String },
     /// Starts a child session. The flow sees its end as an event.
-    Spawn(SpawnChildRequest),
+    Spawn(SpawnChildSessionRequest),
     /// Tells a child session to close.
     CloseChild { child: ChildId, reason: String },
     /// Sets the result that a child session reports to its parent when it has closed.
@@ -132,7 +134,7 @@ pub enum FlowStep {
 
 /// A request to start a child session.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SpawnChildRequest {
+pub struct SpawnChildSessionRequest {
     pub flow: FlowName,
     /// The flow's own name for the child.
     pub key: String,
@@ -143,7 +145,7 @@ pub struct SpawnChildRequest {
     /// How long the parent waits for the child.
     pub wait_ms: u64,
     /// What the child may use; `None` for a share of what is left.
-    pub allotment: Option<ChildAllotment>,
+    pub allotment: Option<ChildSessionAllotment>,
 }
 
 /// The text of a reply.

@@ -16,22 +16,22 @@ pub trait BodyTextLookup {
 
 /// The texts that a decision can read: those it creates and those that are loaded. Records the ids of missing texts, so
 /// that the decision can be repeated with them.
-pub struct TextResolver<'a> {
+pub struct DecisionTextResolver<'a> {
     pub(crate) created: BTreeMap<BodyId, Arc<str>>,
     lookup: &'a dyn BodyTextLookup,
     missing: RefCell<BTreeSet<BodyId>>,
 }
 
-impl fmt::Debug for TextResolver<'_> {
+impl fmt::Debug for DecisionTextResolver<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TextResolver")
+        f.debug_struct("DecisionTextResolver")
             .field("created", &self.created.len())
             .field("missing", &self.missing)
             .finish_non_exhaustive()
     }
 }
 
-impl<'a> TextResolver<'a> {
+impl<'a> DecisionTextResolver<'a> {
     /// Creates a resolver over loaded texts.
     #[must_use]
     pub fn new(lookup: &'a dyn BodyTextLookup) -> Self {

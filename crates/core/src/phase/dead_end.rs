@@ -64,7 +64,7 @@ struct DeadEndSearchPhase {
 }
 
 /// The predecessors of each reachable pair.
-type Predecessors = Vec<Option<Vec<usize>>>;
+type DeadEndSearchPredecessors = Vec<Option<Vec<usize>>>;
 
 impl<'g> DeadEndSearchGraph<'g> {
     fn new(graph: &'g PhaseGraph) -> Self {
@@ -86,8 +86,8 @@ impl<'g> DeadEndSearchGraph<'g> {
         Self { graph, nodes: nodes.collect() }
     }
 
-    fn explore_reachable(&self) -> Predecessors {
-        let mut before: Predecessors = vec![None; self.nodes.len() << self.graph.gates.len()];
+    fn explore_reachable(&self) -> DeadEndSearchPredecessors {
+        let mut before: DeadEndSearchPredecessors = vec![None; self.nodes.len() << self.graph.gates.len()];
         let Some(start) = phase_index(self.graph, &self.graph.start) else { return before };
         let start = self.state_index(self.enter_and_open_gates(start, 0));
         before[start] = Some(Vec::new());
@@ -104,12 +104,12 @@ impl<'g> DeadEndSearchGraph<'g> {
         before
     }
 
-    fn reachable_states(&self, before: &Predecessors) -> impl Iterator<Item = PhaseWithOpenGates> {
+    fn reachable_states(&self, before: &DeadEndSearchPredecessors) -> impl Iterator<Item = PhaseWithOpenGates> {
         (0..before.len()).filter(|&index| before[index].is_some()).map(|index| self.state_at_index(index))
     }
 
     /// Returns a work phase in which the gate is open and from which it can never be satisfied.
-    fn find_dead_end(&self, before: &Predecessors, gate: usize) -> Option<PhaseWithOpenGates> {
+    fn find_dead_end(&self, before: &DeadEndSearchPredecessors, gate: usize) -> Option<PhaseWithOpenGates> {
         let mut can_be_satisfied = vec![false; before.len()];
         let mut frontier: Vec<usize> = self
             .reachable_states(before)

@@ -9,7 +9,7 @@ use crate::ids::PhaseName;
 /// Renders the graph as `stateDiagram-v2`. With a state, the current phase and open gates are marked.
 #[must_use]
 pub fn render_mermaid(graph: &PhaseGraph, state: Option<&PhaseGraphState>) -> String {
-    let mut writer = MermaidWriter { graph, text: String::from("stateDiagram-v2\n") };
+    let mut writer = PhaseGraphMermaidWriter { graph, text: String::from("stateDiagram-v2\n") };
     for (index, phase) in graph.phases.iter().enumerate() {
         writer.push_line(&format!("state \"{}\" as p{index}", escape_mermaid(phase.name.as_str())));
     }
@@ -43,12 +43,12 @@ pub fn render_mermaid(graph: &PhaseGraph, state: Option<&PhaseGraphState>) -> St
     writer.text
 }
 
-struct MermaidWriter<'g> {
+struct PhaseGraphMermaidWriter<'g> {
     graph: &'g PhaseGraph,
     text: String,
 }
 
-impl MermaidWriter<'_> {
+impl PhaseGraphMermaidWriter<'_> {
     fn push_line(&mut self, line: &str) {
         writeln!(self.text, "    {line}").expect("writing to a string cannot fail");
     }

@@ -20,7 +20,7 @@ pub enum Guard {
     /// A named condition, which the flow evaluates.
     Condition(String),
     /// Only these may propose the transition.
-    ProposedBy(BTreeSet<TransitionProposerKind>),
+    ProposedBy(BTreeSet<PhaseTransitionProposerKind>),
     /// All of these.
     All(Vec<Guard>),
     /// At least one of these.
@@ -32,25 +32,25 @@ impl Guard {
     #[must_use]
     pub(crate) fn unmet_requirement(
         &self,
-        by: &TransitionProposer,
-        conditions: &GuardInputs,
-    ) -> Option<UnmetRequirement> {
+        by: &PhaseTransitionProposer,
+        conditions: &PhaseGuardInputs,
+    ) -> Option<UnmetGuardRequirement> {
         match self {
             Self::Always => None,
             Self::Handover(kind) => {
-                (!conditions.handovers.contains(kind)).then(|| UnmetRequirement::Handover(kind.clone()))
+                (!conditions.handovers.contains(kind)).then(|| UnmetGuardRequirement::Handover(kind.clone()))
             }
             Self::Condition(name) => conditions.unmet_condition(name),
             Self::ProposedBy(kinds) => {
-                (!kinds.contains(&by.kind())).then(|| UnmetRequirement::ProposedBy(kinds.clone()))
+                (!kinds.contains(&by.kind())).then(|| UnmetGuardRequirement::ProposedBy(kinds.clone()))
             }
             Self::All(guards) => {
-                let mut unmet: Vec<UnmetRequirement> =
+                let mut unmet: Vec<UnmetGuardRequirement> =
                     guards.iter().filter_map(|guard| guard.unmet_requirement(by, conditions)).collect();
                 match unmet.len() {
                     0 => None,
                     1 => unmet.pop(),
-                    _ => Some(UnmetRequirement::All(unmet)),
+                    _ => Some(UnmetGuardRequirement::All(unmet)),
                 }
             }
             Self::Any(guards) => {
@@ -58,7 +58,7 @@ impl Guard {
                 for guard in guards {
                     unmet.push(guard.unmet_requirement(by, conditions)?);
                 }
-                Some(UnmetRequirement::Any(unmet))
+                Some(UnmetGuardRequirement::Any(unmet))
             }
         }
     }
@@ -109,7 +109,7 @@ impl fmt::Display for Guard {
 /// The proposer of a transition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TransitionProposer {
+pub enum PhaseTransitionProposer {
     User,
     /// A person who acts for the user from outside the conversation.
     Operator,
@@ -120,16 +120,16 @@ pub enum TransitionProposer {
     Engine,
 }
 
-impl TransitionProposer {
+impl PhaseTransitionProposer {
     #[must_use]
-    pub(crate) fn kind(&self) -> TransitionProposerKind {
+    pub(crate) fn kind(&self) -> PhaseTransitionProposerKind {
         match self {
-            Self::User => TransitionProposerKind::User,
-            Self::Operator => TransitionProposerKind::Operator,
-            Self::Role(_) => TransitionProposerKind::Role,
-            Self::Agent(_) => TransitionProposerKind::Agent,
-            Self::Tool(_) => TransitionProposerKind::Tool,
-            Self::Engine => TransitionProposerKind::Engine,
+            Self::User => PhaseTransitionProposerKind::User,
+            Self::Operator => PhaseTransitionProposerKind::Operator,
+            Self::Role(_) => PhaseTransitionProposerKind::Role,
+            Self::Agent(_) => PhaseTransitionProposerKind::Agent,
+            Self::Tool(_) => PhaseTransitionProposerKind::Tool,
+            Self::Engine => PhaseTransitionProposerKind::Engine,
         }
     }
 
@@ -140,7 +140,7 @@ impl TransitionProposer {
     }
 }
 
-impl fmt::Display for TransitionProposer {
+impl fmt::Display for PhaseTransitionProposer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User | Self::Operator | Self::Engine => write!(f, "the {}", self.kind()),
@@ -154,7 +154,7 @@ impl fmt::Display for TransitionProposer {
 /// The kinds of proposers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TransitionProposerKind {
+pub enum PhaseTransitionProposerKind {
     User,
     Operator,
     Role,
@@ -163,7 +163,7 @@ pub enum TransitionProposerKind {
     Engine,
 }
 
-impl fmt::Display for TransitionProposerKind {
+impl fmt::Display for PhaseTransitionProposerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::User => "user",
@@ -178,29 +178,29 @@ impl fmt::Display for TransitionProposerKind {
 
 /// The facts on which guards and gates depend. `PhaseGraph::condition_names_from` lists the conditions to evaluate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct GuardInputs {
+pub(crate) struct PhaseGuardInputs {
     /// The kinds of handovers that were created during this visit.
     pub(crate) handovers: BTreeSet<HandoverKind>,
     /// The flow's verdict on each named condition. A condition without a verdict does not hold.
-    pub(crate) verdicts: BTreeMap<String, ConditionVerdict>,
+    pub(crate) verdicts: BTreeMap<String, PhaseConditionVerdict>,
 }
 
-impl GuardInputs {
+impl PhaseGuardInputs {
     /// Returns why a named condition does not hold; `None` if it does.
-    pub(super) fn unmet_condition(&self, name: &str) -> Option<UnmetRequirement> {
+    pub(super) fn unmet_condition(&self, name: &str) -> Option<UnmetGuardRequirement> {
         let why = match self.verdicts.get(name) {
-            Some(ConditionVerdict::Holds) => return None,
-            Some(ConditionVerdict::Fails(why)) => why.clone(),
+            Some(PhaseConditionVerdict::Holds) => return None,
+            Some(PhaseConditionVerdict::Fails(why)) => why.clone(),
             None => "it was not evaluated".to_owned(),
         };
-        Some(UnmetRequirement::Condition { name: name.to_owned(), why })
+        Some(UnmetGuardRequirement::Condition { name: name.to_owned(), why })
     }
 }
 
 /// The flow's verdict on a condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ConditionVerdict {
+pub enum PhaseConditionVerdict {
     Holds,
     /// The condition does not hold, with the reason.
     Fails(String),
@@ -209,20 +209,20 @@ pub enum ConditionVerdict {
 /// A requirement of a guard that is not met.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum UnmetRequirement {
+pub(crate) enum UnmetGuardRequirement {
     /// No such handover was created during this visit.
     Handover(HandoverKind),
     /// A named condition does not hold.
     Condition { name: String, why: String },
     /// Only these may propose the transition.
-    ProposedBy(BTreeSet<TransitionProposerKind>),
+    ProposedBy(BTreeSet<PhaseTransitionProposerKind>),
     /// All of these are missing.
-    All(Vec<UnmetRequirement>),
+    All(Vec<UnmetGuardRequirement>),
     /// At least one of these is needed.
-    Any(Vec<UnmetRequirement>),
+    Any(Vec<UnmetGuardRequirement>),
 }
 
-impl fmt::Display for UnmetRequirement {
+impl fmt::Display for UnmetGuardRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Handover(kind) => write!(f, "a handover `{kind}` from this phase visit"),
@@ -236,7 +236,7 @@ impl fmt::Display for UnmetRequirement {
     }
 }
 
-fn format_proposers(kinds: &BTreeSet<TransitionProposerKind>) -> String {
+fn format_proposers(kinds: &BTreeSet<PhaseTransitionProposerKind>) -> String {
     let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
     format!("by {}", kinds.join(" or "))
 }

@@ -2,8 +2,8 @@
 //! conversation cannot get stuck. Gates do: a limit satisfies no gate, and if the exit is blocked, the phase that
 //! satisfies the gate is entered instead.
 
-use super::guard::TransitionProposer;
-use super::state::{ExpiredPhaseLimit, PhaseGraphState, PhaseTransition, TransitionCause, TransitionNote};
+use super::guard::PhaseTransitionProposer;
+use super::state::{ExpiredPhaseLimit, PhaseGraphState, PhaseTransition, PhaseTransitionCause, PhaseTransitionNote};
 use super::{PhaseEntryGate, PhaseGraph, PhaseLimit, PhaseSpec};
 use crate::ids::{PhaseName, UnixMillis};
 
@@ -33,9 +33,9 @@ pub(crate) fn expiry_transition(
     }
     let blocked_by = blocking_gates.into_iter().map(|gate| gate.name.clone()).collect();
     let basis = (
-        TransitionProposer::Engine,
-        TransitionCause::Expired { limit: expired, blocked_by },
-        TransitionNote::default(),
+        PhaseTransitionProposer::Engine,
+        PhaseTransitionCause::Expired { limit: expired, blocked_by },
+        PhaseTransitionNote::default(),
     );
     Some(PhaseTransition::entering_phase(graph, state, to, basis, &[]))
 }

@@ -5,9 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::guard::{GuardInputs, TransitionProposer, UnmetRequirement};
+use super::guard::{PhaseGuardInputs, PhaseTransitionProposer, UnmetGuardRequirement};
 use super::state::{
-    PhaseGraphState, PhaseProposal, PhaseTransition, SkippedRequirement, SkippedRequirements, TransitionCause,
+    PhaseGraphState, PhaseProposal, PhaseTransition, PhaseTransitionCause, SkippedRequirement, SkippedRequirements,
 };
 use super::{PhaseEntryGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
@@ -30,7 +30,7 @@ pub struct PhaseRefusal {
     pub from: PhaseName,
     /// The proposed phase.
     pub to: PhaseName,
-    pub by: TransitionProposer,
+    pub by: PhaseTransitionProposer,
     pub(crate) why: PhaseRefusalReason,
     /// The phases that the same proposer may enter now.
     pub allowed: Vec<PhaseName>,
@@ -45,7 +45,7 @@ pub(crate) enum PhaseRefusalReason {
     /// No edge leads to the phase.
     NoEdge,
     /// The guard of the edge is not met.
-    GuardFailed(UnmetRequirement),
+    GuardFailed(UnmetGuardRequirement),
     /// Open gates block the phase.
     GatesOpen(Vec<UnmetGate>),
     /// The current phase is terminal.
@@ -64,7 +64,7 @@ pub(crate) struct UnmetGate {
     pub(crate) condition: Option<String>,
     /// What is missing, if that phase is the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) unmet: Option<UnmetRequirement>,
+    pub(crate) unmet: Option<UnmetGuardRequirement>,
 }
 
 impl fmt::Display for UnmetGate {
@@ -108,7 +108,7 @@ pub(crate) fn rule_on_proposal(
     graph: &PhaseGraph,
     state: &PhaseGraphState,
     proposal: &PhaseProposal,
-    conditions: &GuardInputs,
+    conditions: &PhaseGuardInputs,
 ) -> PhaseProposalRuling {
     match check_phase_entry(graph, state, &proposal.to, &proposal.by, conditions) {
         Ok(AllowedPhaseEntry { to, cause, closes }) => {
@@ -131,19 +131,19 @@ pub(crate) fn rule_on_proposal(
 pub(crate) fn allowed_phases(
     graph: &PhaseGraph,
     state: &PhaseGraphState,
-    by: &TransitionProposer,
-    conditions: &GuardInputs,
+    by: &PhaseTransitionProposer,
+    conditions: &PhaseGuardInputs,
 ) -> Vec<PhaseName> {
     let may_enter = |phase: &&PhaseSpec| {
         check_phase_entry(graph, state, &phase.name, by, conditions)
-            .is_ok_and(|entry| entry.cause != TransitionCause::SamePhase)
+            .is_ok_and(|entry| entry.cause != PhaseTransitionCause::SamePhase)
     };
     graph.phases.iter().filter(may_enter).map(|phase| phase.name.clone()).collect()
 }
 
 struct AllowedPhaseEntry<'g> {
     to: &'g PhaseSpec,
-    cause: TransitionCause,
+    cause: PhaseTransitionCause,
     /// The gates that leaving the current phase satisfies, and those that a grant skips.
     closes: Vec<&'g PhaseEntryGate>,
 }
@@ -152,8 +152,8 @@ fn check_phase_entry<'g>(
     graph: &'g PhaseGraph,
     state: &PhaseGraphState,
     to: &PhaseName,
-    by: &TransitionProposer,
-    conditions: &GuardInputs,
+    by: &PhaseTransitionProposer,
+    conditions: &PhaseGuardInputs,
 ) -> Result<AllowedPhaseEntry<'g>, PhaseRefusalReason> {
     let to = graph.find_phase(to).ok_or(PhaseRefusalReason::NoSuchPhase)?;
     if graph.find_phase(&state.current).is_some_and(PhaseSpec::is_terminal) {
@@ -162,7 +162,7 @@ fn check_phase_entry<'g>(
     let edge_check = check_edge(graph, state, &to.name, by, conditions);
     if to.name == state.current && edge_check == PhaseEdgeCheckResult::NoEdge {
         // Nothing would change, so gates do not apply.
-        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::SamePhase, closes: Vec::new() });
+        return Ok(AllowedPhaseEntry { to, cause: PhaseTransitionCause::SamePhase, closes: Vec::new() });
     }
     let satisfied = graph.gates_satisfied_on_leaving(state, conditions);
     let is_satisfied = |gate: &PhaseEntryGate| satisfied.iter().any(|satisfied| satisfied.name == gate.name);
@@ -170,7 +170,7 @@ fn check_phase_entry<'g>(
         |gate: &&PhaseEntryGate| state.open_gates.contains(&gate.name) && gate.blocks_phase(to) && !is_satisfied(gate);
     let blocking: Vec<&PhaseEntryGate> = graph.gates.iter().filter(is_blocking).collect();
     if edge_check == PhaseEdgeCheckResult::Clear && blocking.is_empty() {
-        return Ok(AllowedPhaseEntry { to, cause: TransitionCause::Proposed, closes: satisfied });
+        return Ok(AllowedPhaseEntry { to, cause: PhaseTransitionCause::Proposed, closes: satisfied });
     }
     if state.find_grant(&to.name).is_some() {
         let mut skips: Vec<SkippedRequirement> = blocking.iter().copied().map(SkippedRequirement::from_gate).collect();
@@ -184,7 +184,7 @@ fn check_phase_entry<'g>(
         let closes = satisfied.into_iter().chain(blocking).collect();
         return Ok(AllowedPhaseEntry {
             to,
-            cause: TransitionCause::Granted { skips: SkippedRequirements(skips) },
+            cause: PhaseTransitionCause::Granted { skips: SkippedRequirements(skips) },
             closes,
         });
     }
@@ -201,7 +201,7 @@ fn check_phase_entry<'g>(
 #[derive(PartialEq)]
 enum PhaseEdgeCheckResult {
     Clear,
-    GuardUnmet(UnmetRequirement),
+    GuardUnmet(UnmetGuardRequirement),
     NoEdge,
 }
 
@@ -209,8 +209,8 @@ fn check_edge(
     graph: &PhaseGraph,
     state: &PhaseGraphState,
     to: &PhaseName,
-    by: &TransitionProposer,
-    conditions: &GuardInputs,
+    by: &PhaseTransitionProposer,
+    conditions: &PhaseGuardInputs,
 ) -> PhaseEdgeCheckResult {
     let mut edge_check = PhaseEdgeCheckResult::NoEdge;
     for edge in graph.edges_from(&state.current).filter(|edge| edge.to == *to) {
@@ -222,7 +222,7 @@ fn check_edge(
     edge_check
 }
 
-fn describe_blocking_gate(gate: &PhaseEntryGate, state: &PhaseGraphState, conditions: &GuardInputs) -> UnmetGate {
+fn describe_blocking_gate(gate: &PhaseEntryGate, state: &PhaseGraphState, conditions: &PhaseGuardInputs) -> UnmetGate {
     let is_current = gate.satisfied_by == state.current;
     UnmetGate {
         gate: gate.name.clone(),

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::guard::{TransitionProposer, UnmetRequirement};
+use super::guard::{PhaseTransitionProposer, UnmetGuardRequirement};
 use super::{PhaseEntryGate, PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::{PhaseName, UnixMillis};
 
@@ -30,7 +30,7 @@ pub struct PhaseGraphState {
     pub waited_ms: u64,
     pub open_gates: BTreeSet<String>,
     /// Unused grants of the user; at most one for each phase.
-    pub grants: Vec<SkipGrant>,
+    pub grants: Vec<OneTimePhaseGrant>,
     pub visit_counts: BTreeMap<PhaseName, u32>,
 }
 
@@ -57,10 +57,12 @@ impl PhaseGraphState {
     /// Applies a transition. Any transition can be applied to any state.
     pub(crate) fn apply_transition(&mut self, transition: &PhaseTransition, at: UnixMillis) {
         match &transition.cause {
-            TransitionCause::SamePhase => return,
+            PhaseTransitionCause::SamePhase => return,
             // Grants were given on a path that is abandoned now.
-            TransitionCause::RolledBack { .. } => self.grants.clear(),
-            TransitionCause::Proposed | TransitionCause::Granted { .. } | TransitionCause::Expired { .. } => {
+            PhaseTransitionCause::RolledBack { .. } => self.grants.clear(),
+            PhaseTransitionCause::Proposed
+            | PhaseTransitionCause::Granted { .. }
+            | PhaseTransitionCause::Expired { .. } => {
                 self.grants.retain(|grant| grant.to != transition.to);
             }
         }
@@ -95,7 +97,7 @@ impl PhaseGraphState {
     }
 
     /// Adds a grant and replaces an earlier one for the same phase.
-    pub(crate) fn add_grant(&mut self, grant: SkipGrant) {
+    pub(crate) fn add_grant(&mut self, grant: OneTimePhaseGrant) {
         self.revoke_grant(&grant.to);
         self.grants.push(grant);
     }
@@ -107,7 +109,7 @@ impl PhaseGraphState {
 
     /// Returns the unused grant for entering `to`.
     #[must_use]
-    pub(crate) fn find_grant(&self, to: &PhaseName) -> Option<&SkipGrant> {
+    pub(crate) fn find_grant(&self, to: &PhaseName) -> Option<&OneTimePhaseGrant> {
         self.grants.iter().find(|grant| grant.to == *to)
     }
 }
@@ -116,13 +118,13 @@ impl PhaseGraphState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PhaseProposal {
     pub(crate) to: PhaseName,
-    pub(crate) by: TransitionProposer,
-    pub(crate) note: TransitionNote,
+    pub(crate) by: PhaseTransitionProposer,
+    pub(crate) note: PhaseTransitionNote,
 }
 
 /// Texts that accompany a transition. They have no effect on the ruling.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct TransitionNote {
+pub struct PhaseTransitionNote {
     /// The proposer's display name, if it differs from its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposer_label: Option<String>,
@@ -137,7 +139,7 @@ pub struct TransitionNote {
     pub summary: Option<String>,
 }
 
-impl TransitionNote {
+impl PhaseTransitionNote {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -148,10 +150,10 @@ impl TransitionNote {
 pub struct PhaseTransition {
     pub from: PhaseName,
     pub to: PhaseName,
-    pub by: TransitionProposer,
-    pub cause: TransitionCause,
-    #[serde(default, skip_serializing_if = "TransitionNote::is_empty")]
-    pub note: TransitionNote,
+    pub by: PhaseTransitionProposer,
+    pub cause: PhaseTransitionCause,
+    #[serde(default, skip_serializing_if = "PhaseTransitionNote::is_empty")]
+    pub note: PhaseTransitionNote,
     /// The gates to close, because they are satisfied, skipped, or were not open in the restored visit. Applied before
     /// `opens_gates`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -166,7 +168,7 @@ impl PhaseTransition {
         graph: &PhaseGraph,
         state: &PhaseGraphState,
         to: &PhaseSpec,
-        (by, cause, note): (TransitionProposer, TransitionCause, TransitionNote),
+        (by, cause, note): (PhaseTransitionProposer, PhaseTransitionCause, PhaseTransitionNote),
         closing: &[&PhaseEntryGate],
     ) -> Self {
         let is_open = |gate: &PhaseEntryGate| state.open_gates.contains(&gate.name);
@@ -189,26 +191,26 @@ impl PhaseTransition {
     /// Returns true if the transition begins a new visit. A hand-off within a phase does not.
     #[must_use]
     pub fn is_visit_start(&self) -> bool {
-        self.cause != TransitionCause::SamePhase
+        self.cause != PhaseTransitionCause::SamePhase
     }
 
     /// Returns a warning if a grant skipped requirements or the exit of a limit was blocked.
     #[must_use]
     pub fn describe_skips_or_blocked_exit(&self) -> Option<String> {
         match &self.cause {
-            TransitionCause::Granted { skips } => {
+            PhaseTransitionCause::Granted { skips } => {
                 Some(format!("`{}` was entered with a grant, which skipped {skips}", self.to))
             }
-            TransitionCause::Expired { blocked_by, .. } if !blocked_by.is_empty() => Some(format!(
+            PhaseTransitionCause::Expired { blocked_by, .. } if !blocked_by.is_empty() => Some(format!(
                 "the limit of `{}` was reached and its exit was blocked by {}, so `{}` was entered",
                 self.from,
                 format_quoted_names(blocked_by),
                 self.to
             )),
-            TransitionCause::Proposed
-            | TransitionCause::Expired { .. }
-            | TransitionCause::RolledBack { .. }
-            | TransitionCause::SamePhase => None,
+            PhaseTransitionCause::Proposed
+            | PhaseTransitionCause::Expired { .. }
+            | PhaseTransitionCause::RolledBack { .. }
+            | PhaseTransitionCause::SamePhase => None,
         }
     }
 }
@@ -216,7 +218,7 @@ impl PhaseTransition {
 /// The reason why a transition was allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TransitionCause {
+pub enum PhaseTransitionCause {
     /// An edge exists and its guard was met.
     Proposed,
     /// A grant of the user was used.
@@ -248,15 +250,15 @@ pub enum ExpiredPhaseLimit {
 
 /// The user's permission to enter a phase once, despite unmet requirements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SkipGrant {
+pub struct OneTimePhaseGrant {
     pub to: PhaseName,
-    pub by: TransitionProposer,
+    pub by: PhaseTransitionProposer,
     /// The requirements that may be skipped: all gates that can block `to`, and the edge if there is none.
     pub skips: SkippedRequirements,
 }
 
 /// Writes for the user what the grant may skip.
-impl fmt::Display for SkipGrant {
+impl fmt::Display for OneTimePhaseGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.skips.0.is_empty() {
             return write!(f, "`{}` may be entered once, even if the guard of its edge is not met", self.to);
@@ -289,7 +291,7 @@ pub(crate) enum SkippedRequirement {
     /// A missing edge.
     Edge { from: PhaseName, to: PhaseName },
     /// The guard of an edge.
-    Guard(UnmetRequirement),
+    Guard(UnmetGuardRequirement),
 }
 
 impl SkippedRequirement {

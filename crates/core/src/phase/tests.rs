@@ -7,9 +7,9 @@ mod seven;
 mod validation;
 
 use crate::ids::{PhaseName, UnixMillis};
-use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, TransitionProposer};
+use crate::phase::guard::{Guard, PhaseConditionVerdict, PhaseGuardInputs, PhaseTransitionProposer};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusal, rule_on_proposal};
-use crate::phase::state::{PhaseGraphState, PhaseProposal, PhaseTransition, TransitionNote};
+use crate::phase::state::{PhaseGraphState, PhaseProposal, PhaseTransition, PhaseTransitionNote};
 use crate::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
 
 /// The seven phases and an end, as in a project's configuration.
@@ -17,8 +17,8 @@ fn seven() -> PhaseGraph {
     serde_json::from_str(include_str!("tests/seven.json")).expect("the seven are well-formed")
 }
 
-fn router() -> TransitionProposer {
-    TransitionProposer::Role("router".into())
+fn router() -> PhaseTransitionProposer {
+    PhaseTransitionProposer::Role("router".into())
 }
 
 /// The state after `path`, with every transition proposed by the router, one second apart.
@@ -31,8 +31,8 @@ fn walked(graph: &PhaseGraph, path: &[&str]) -> PhaseGraphState {
     state
 }
 
-fn proposal(to: impl Into<PhaseName>, by: TransitionProposer) -> PhaseProposal {
-    PhaseProposal { to: to.into(), by, note: TransitionNote::default() }
+fn proposal(to: impl Into<PhaseName>, by: PhaseTransitionProposer) -> PhaseProposal {
+    PhaseProposal { to: to.into(), by, note: PhaseTransitionNote::default() }
 }
 
 /// The ruling if every condition holds.
@@ -40,11 +40,11 @@ fn ruled(graph: &PhaseGraph, state: &PhaseGraphState, to: &str) -> PhaseProposal
     rule_on_proposal(graph, state, &proposal(to, router()), &all_conditions_hold(graph))
 }
 
-fn all_conditions_hold(graph: &PhaseGraph) -> GuardInputs {
+fn all_conditions_hold(graph: &PhaseGraph) -> PhaseGuardInputs {
     let names = graph.phases.iter().flat_map(|phase| graph.condition_names_from(&phase.name));
-    GuardInputs {
-        verdicts: names.map(|name| (name.to_owned(), ConditionVerdict::Holds)).collect(),
-        ..GuardInputs::default()
+    PhaseGuardInputs {
+        verdicts: names.map(|name| (name.to_owned(), PhaseConditionVerdict::Holds)).collect(),
+        ..PhaseGuardInputs::default()
     }
 }
 

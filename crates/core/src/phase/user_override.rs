@@ -1,10 +1,10 @@
 //! Actions that only the user, or an operator for the user, may perform: granting a skip and rolling back to an earlier
 //! visit.
 
-use super::guard::TransitionProposer;
+use super::guard::PhaseTransitionProposer;
 use super::state::{
-    PhaseGraphState, PhaseTransition, SkipGrant, SkippedRequirement, SkippedRequirements, TransitionCause,
-    TransitionNote,
+    OneTimePhaseGrant, PhaseGraphState, PhaseTransition, PhaseTransitionCause, PhaseTransitionNote, SkippedRequirement,
+    SkippedRequirements,
 };
 use super::{PhaseGraph, PhaseSpec, format_quoted_names};
 use crate::ids::PhaseName;
@@ -17,37 +17,37 @@ use crate::ids::PhaseName;
 pub(crate) fn issue_skip_grant(
     graph: &PhaseGraph,
     state: &PhaseGraphState,
-    by: &TransitionProposer,
+    by: &PhaseTransitionProposer,
     to: &PhaseName,
-) -> Result<SkipGrant, SkipGrantRefusal> {
+) -> Result<OneTimePhaseGrant, OneTimePhaseGrantRefusal> {
     if !by.has_user_authority() {
-        return Err(SkipGrantRefusal::NotAuthorized { by: by.clone(), to: to.clone() });
+        return Err(OneTimePhaseGrantRefusal::NotAuthorized { by: by.clone(), to: to.clone() });
     }
     let Some(phase) = graph.find_phase(to) else {
         let known = graph.phases.iter().map(|phase| phase.name.clone()).collect();
-        return Err(SkipGrantRefusal::NoSuchPhase { to: to.clone(), known });
+        return Err(OneTimePhaseGrantRefusal::NoSuchPhase { to: to.clone(), known });
     };
     if graph.find_phase(&state.current).is_some_and(PhaseSpec::is_terminal) {
-        return Err(SkipGrantRefusal::Terminal { current: state.current.clone() });
+        return Err(OneTimePhaseGrantRefusal::Terminal { current: state.current.clone() });
     }
     let has_edge = graph.edges_from(&state.current).any(|edge| edge.to == *to);
     if *to == state.current && !has_edge {
-        return Err(SkipGrantRefusal::AlreadyCurrent { to: to.clone() });
+        return Err(OneTimePhaseGrantRefusal::AlreadyCurrent { to: to.clone() });
     }
     let mut skips: Vec<SkippedRequirement> =
         graph.gates.iter().filter(|gate| gate.blocks_phase(phase)).map(SkippedRequirement::from_gate).collect();
     if !has_edge {
         skips.push(SkippedRequirement::Edge { from: state.current.clone(), to: to.clone() });
     }
-    Ok(SkipGrant { to: to.clone(), by: by.clone(), skips: SkippedRequirements(skips) })
+    Ok(OneTimePhaseGrant { to: to.clone(), by: by.clone(), skips: SkippedRequirements(skips) })
 }
 
 /// Why a grant was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SkipGrantRefusal {
+pub(crate) enum OneTimePhaseGrantRefusal {
     /// The proposer is neither the user nor an operator.
     #[error("{by} cannot grant a skip to `{to}`: only the user can; ask them")]
-    NotAuthorized { by: TransitionProposer, to: PhaseName },
+    NotAuthorized { by: PhaseTransitionProposer, to: PhaseName },
     #[error("there is no phase `{to}`; there are {}", format_quoted_names(.known))]
     NoSuchPhase { to: PhaseName, known: Vec<PhaseName> },
     /// The current phase is terminal.
@@ -66,8 +66,8 @@ pub(crate) fn plan_rollback(
     graph: &PhaseGraph,
     state: &PhaseGraphState,
     past: &PhaseGraphState,
-    by: &TransitionProposer,
-    note: TransitionNote,
+    by: &PhaseTransitionProposer,
+    note: PhaseTransitionNote,
 ) -> Result<PhaseTransition, PhaseRollbackRefusal> {
     if !by.has_user_authority() {
         return Err(PhaseRollbackRefusal::NotAuthorized { by: by.clone() });
@@ -82,7 +82,7 @@ pub(crate) fn plan_rollback(
         from: state.current.clone(),
         to: past.current.clone(),
         by: by.clone(),
-        cause: TransitionCause::RolledBack { to_visit: past.visit },
+        cause: PhaseTransitionCause::RolledBack { to_visit: past.visit },
         note,
         closes_gates: state.open_gates.difference(&past.open_gates).cloned().collect(),
         opens_gates: past.open_gates.difference(&state.open_gates).cloned().collect(),
@@ -95,7 +95,7 @@ pub(crate) enum PhaseRollbackRefusal {
     /// The proposer is neither the user nor an operator. A rollback can close a gate, so it needs the same authority as
     /// a grant.
     #[error("{by} cannot roll back: only the user can; ask them")]
-    NotAuthorized { by: TransitionProposer },
+    NotAuthorized { by: PhaseTransitionProposer },
     #[error("visit {to} is not in the past; the current one is {current}")]
     NotPast { to: u32, current: u32 },
     /// The graph was changed since.

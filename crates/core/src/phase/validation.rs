@@ -3,8 +3,7 @@
 use crate::limits::{GATES_PER_GRAPH_MAX, PHASES_PER_GRAPH_MAX};
 use std::collections::BTreeSet;
 
-use super::dead_end;
-use super::{PhaseEntryGate, PhaseGraph, PhaseKind, PhaseSpec, format_quoted_names};
+use super::{PhaseEntryGate, PhaseGraph, PhaseKind, PhaseSpec, dead_end, format_quoted_names};
 use crate::ids::PhaseName;
 
 /// An error in a graph, with a suggestion.

@@ -1,6 +1,6 @@
 //! Keeps track of abandoned and cancelled calls until their outcome is known.
 
-use super::apply::{UnansweredAttemptOutcome, keep_newest, ledger_account};
+use super::apply::{UnansweredCallAttemptOutcome, keep_newest, ledger_account};
 use super::{AbandonedUnansweredCall, OpenCall, Session};
 use crate::ids::CallId;
 use crate::limits::ABANDONED_CALLS_MAX;
@@ -43,8 +43,8 @@ impl Session {
     }
 
     /// Records the cost of a call that failed after it was abandoned.
-    pub(super) fn apply_late_failure(&mut self, call: CallId, attempt: UnansweredAttemptOutcome) {
-        let UnansweredAttemptOutcome::Failed(cost) = attempt else { return };
+    pub(super) fn apply_late_failure(&mut self, call: CallId, attempt: UnansweredCallAttemptOutcome) {
+        let UnansweredCallAttemptOutcome::Failed(cost) = attempt else { return };
         let Some(abandoned) = self.take_abandoned_call(call) else { return };
         self.ledger.record_failure(abandoned.ledger_account(), cost);
     }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::{
-    HeldToolRun, OpenCall, OpenCallStatus, QueuedMessage, Session, Timer, ToolCallWithResult, ToolRound, Turn,
+    HeldToolRun, OpenCall, OpenCallStatus, QueuedMessage, Session, SessionTimer, ToolCallWithResult, ToolRound, Turn,
 };
 use crate::body::BodyId;
-use crate::context::{CallAnswerStatus, CallThread, ContextKind, FragmentReceipt, PromptComparisonData};
+use crate::context::{CallAnswerStatus, CallThread, FragmentContentKind, FragmentReceipt, PromptComparisonData};
 use crate::event::{
-    CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedEvent, RecordedTurnOptions, RetryDecision, SessionOpened,
-    ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
+    CallAnswered, CallOpened, Event, MidTurnPolicy, RecordedClientTurnOptions, RecordedEvent, RetryDecision,
+    SessionOpened, ThreadCompacted, TurnOutcome, UsageSource, UserMessageReceived,
 };
 use crate::flow::FlowSpec;
 use crate::ids::{CallId, MessageId, ModelName, ThreadId, TurnId, UnixMillis};
 use crate::limits::{HANDOVERS_KEPT_MAX, IDEMPOTENCY_KEYS_MAX, LAST_PROMPTS_MAX, THREADS_MAX};
-use crate::prompt::{ChatRole, FailedAttemptCost, FailureKind};
+use crate::prompt::{CallFailureKind, ChatRole, FailedCallAttemptCost};
 use crate::session::ledger::CallAttribution;
 use crate::session::thread::{Thread, ThreadMessage};
 use crate::token_ratio::VendorTokenRatio;
@@ -75,7 +75,7 @@ impl Session {
             Event::TurnStarted { turn, messages, retry_of } => self.apply_turn_started(*turn, messages, *retry_of, at),
             Event::TurnOptionsChanged { turn, options } => {
                 if let Some(current) = self.current_turn.as_mut().filter(|current| current.id == *turn) {
-                    current.options = Some(options.clone()).filter(|options| *options != RecordedTurnOptions::default());
+                    current.options = Some(options.clone()).filter(|options| *options != RecordedClientTurnOptions::default());
                 }
             }
             Event::ReplySent(reply) => self.last_reply = Some(reply.text),
@@ -91,11 +91,11 @@ impl Session {
             Event::CallAnswered(answered) => self.apply_call_answered(answered, at),
             Event::CallFailed { call, next, failure, .. } => {
                 self.learn_refused_window(*call, failure.kind);
-                self.apply_unanswered_attempt(*call, *next, UnansweredAttemptOutcome::Failed(failure.cost));
+                self.apply_unanswered_attempt(*call, *next, UnansweredCallAttemptOutcome::Failed(failure.cost));
             }
             Event::CallFailedOver { call, to, .. } => self.apply_call_failed_over(*call, to),
             Event::CallOutcomeUnknown { call, next, .. } => {
-                self.apply_unanswered_attempt(*call, *next, UnansweredAttemptOutcome::Unknown)
+                self.apply_unanswered_attempt(*call, *next, UnansweredCallAttemptOutcome::Unknown)
             }
             Event::InheritedCallStarted { call } => {
                 if let Some(open) = self.open_calls.get_mut(call) {
@@ -103,7 +103,7 @@ impl Session {
                 }
             }
             Event::CallResolved { call, next } => {
-                self.apply_unanswered_attempt(*call, *next, UnansweredAttemptOutcome::Resolved)
+                self.apply_unanswered_attempt(*call, *next, UnansweredCallAttemptOutcome::Resolved)
             }
             Event::CallCancelled { call, in_flight, .. } => self.apply_call_cancelled(*call, *in_flight),
             Event::CallAnsweredLate { call, usage, cost_microusd, .. } => {
@@ -156,7 +156,7 @@ impl Session {
             Event::TimerSet { timer, name, fires_at, turn } => {
                 self.last_ids.timer = self.last_ids.timer.max(*timer);
                 self.timers.retain(|_, running| running.name != *name);
-                self.timers.insert(*timer, Timer { name: name.clone(), fires_at: *fires_at, turn: *turn });
+                self.timers.insert(*timer, SessionTimer { name: name.clone(), fires_at: *fires_at, turn: *turn });
             }
             Event::TimerFired { timer, .. } | Event::TimerStopped { timer } => {
                 self.timers.remove(timer);
@@ -363,7 +363,7 @@ impl Session {
             let parts: Vec<_> = lasting().filter_map(|fragment| fragment.text).collect();
             if !parts.is_empty() {
                 let pinned = lasting().any(|fragment| fragment.pinned);
-                let is_user = |fragment: &&FragmentReceipt| fragment.layer == ContextKind::UserWords;
+                let is_user = |fragment: &&FragmentReceipt| fragment.layer == FragmentContentKind::UserWords;
                 let user_texts = lasting().filter(is_user).filter_map(|fragment| fragment.text).collect();
                 let foreign = lasting().filter(|fragment| fragment.layer.has_foreign_texts() && !is_user(fragment));
                 let foreign_texts = foreign.filter_map(|fragment| fragment.text).collect();
@@ -408,14 +408,14 @@ impl Session {
         }
     }
 
-    fn apply_unanswered_attempt(&mut self, call: CallId, next: RetryDecision, ended: UnansweredAttemptOutcome) {
+    fn apply_unanswered_attempt(&mut self, call: CallId, next: RetryDecision, ended: UnansweredCallAttemptOutcome) {
         let Some(open) = self.open_calls.get_mut(&call) else {
             return self.apply_late_failure(call, ended);
         };
         match ended {
-            UnansweredAttemptOutcome::Failed(cost) => self.ledger.record_failure(ledger_account(open), cost),
-            UnansweredAttemptOutcome::Unknown => self.ledger.record_unknown_outcome(ledger_account(open)),
-            UnansweredAttemptOutcome::Resolved => {}
+            UnansweredCallAttemptOutcome::Failed(cost) => self.ledger.record_failure(ledger_account(open), cost),
+            UnansweredCallAttemptOutcome::Unknown => self.ledger.record_unknown_outcome(ledger_account(open)),
+            UnansweredCallAttemptOutcome::Resolved => {}
         }
         match next {
             RetryDecision::Retry { at } => {
@@ -428,8 +428,8 @@ impl Session {
     }
 
     /// Remembers the size of a prompt that a model refused as too long, whatever its model card says.
-    fn learn_refused_window(&mut self, call: CallId, kind: FailureKind) {
-        let refused = self.open_calls.get(&call).filter(|_| kind == FailureKind::ContextTooLong);
+    fn learn_refused_window(&mut self, call: CallId, kind: CallFailureKind) {
+        let refused = self.open_calls.get(&call).filter(|_| kind == CallFailureKind::ContextTooLong);
         // A prompt that was not sent because it did not fit was not refused by the model.
         let Some(open) = refused.filter(|open| open.opened.is_prompt_within_window()) else { return };
         let (model, tokens) = (open.opened.model.clone(), open.opened.receipt.tokens);
@@ -555,8 +555,8 @@ impl OpenCall {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum UnansweredAttemptOutcome {
-    Failed(Option<FailedAttemptCost>),
+pub(super) enum UnansweredCallAttemptOutcome {
+    Failed(Option<FailedCallAttemptCost>),
     Unknown,
     Resolved,
 }

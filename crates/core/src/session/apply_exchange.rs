@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{OpenChild, Session, WorkspaceClaim};
+use super::{OpenChildSession, Session, WorkspaceClaim};
 use crate::event::{AskOutcome, Event};
 use crate::ids::AskId;
 
@@ -12,7 +12,7 @@ impl Session {
         match event {
             Event::ChildSpawned(spawned) => {
                 self.last_ids.child = self.last_ids.child.max(spawned.child);
-                let open = OpenChild { spawned: Arc::new((**spawned).clone()), close_requested: false };
+                let open = OpenChildSession { spawned: Arc::new((**spawned).clone()), close_requested: false };
                 self.open_children.insert(spawned.child, open);
             }
             Event::ChildCloseRequested { child, .. } => {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::context::PreviousPromptComparison;
 use crate::event::{CallAnswered, Event};
 use crate::ids::{FragmentName, ModelName, RoleName, TurnId};
-use crate::prompt::{FailedAttemptCost, TokenUsage};
+use crate::prompt::{FailedCallAttemptCost, TokenUsage};
 
 /// The usage of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -24,13 +24,13 @@ pub struct Ledger {
     #[serde(default)]
     pub prompt_prefixes: PrefixReuseStats,
     /// The usage of child sessions and their descendants that have ended. It is not part of `total`.
-    #[serde(default, skip_serializing_if = "ChildUsage::is_empty")]
-    pub descendants: ChildUsage,
+    #[serde(default, skip_serializing_if = "ChildSessionUsage::is_empty")]
+    pub descendants: ChildSessionUsage,
 }
 
 /// What a child session and its descendants used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ChildUsage {
+pub struct ChildSessionUsage {
     /// The number of sessions, without the child itself.
     pub descendants: u32,
     pub calls: u32,
@@ -42,7 +42,7 @@ pub struct ChildUsage {
     pub unpriced_answers: u32,
 }
 
-impl ChildUsage {
+impl ChildSessionUsage {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -66,8 +66,8 @@ impl ChildUsage {
 impl Ledger {
     /// Returns the usage of the session and of its descendants that have ended.
     #[must_use]
-    pub fn usage_with_descendants(&self) -> ChildUsage {
-        let own = ChildUsage {
+    pub fn usage_with_descendants(&self) -> ChildSessionUsage {
+        let own = ChildSessionUsage {
             descendants: 0,
             calls: self.total.answered_calls,
             input_tokens: self.total.input_tokens,
@@ -135,9 +135,9 @@ impl UsageTotals {
     }
 
     /// Adds a failed attempt and its cost.
-    fn record_failure(&mut self, cost: Option<FailedAttemptCost>) {
+    fn record_failure(&mut self, cost: Option<FailedCallAttemptCost>) {
         self.failed_attempts += 1;
-        if let Some(FailedAttemptCost { usage, cost_microusd }) = cost {
+        if let Some(FailedCallAttemptCost { usage, cost_microusd }) = cost {
             self.add_usage(usage.unwrap_or_default(), cost_microusd);
         }
     }
@@ -176,7 +176,7 @@ impl Ledger {
     }
 
     /// Adds a failed attempt and its cost.
-    pub(crate) fn record_failure(&mut self, account: CallAttribution<'_>, cost: Option<FailedAttemptCost>) {
+    pub(crate) fn record_failure(&mut self, account: CallAttribution<'_>, cost: Option<FailedCallAttemptCost>) {
         self.update_totals(account, |totals| totals.record_failure(cost));
     }
 

@@ -4,16 +4,16 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::apply::keep_newest;
-use super::{PhaseGraphStatus, Session};
+use super::{PhaseGraphStateWithHistory, Session};
 use crate::event::{PhaseEntered, PhaseGraphKey, PhaseStateOwner};
 use crate::flow::FlowSpec;
 use crate::ids::{AgentName, PhaseName, RoleName, UnixMillis};
 use crate::limits::PAST_PHASE_STATES_MAX;
-use crate::phase::guard::GuardInputs;
+use crate::phase::guard::PhaseGuardInputs;
 use crate::phase::limit::waiting_extends_visit;
 use crate::phase::ruling::allowed_phases;
 use crate::phase::state::PhaseGraphState;
-use crate::phase::{ConditionVerdict, PhaseGraph, PhaseGraphOwnerKind, TransitionProposer};
+use crate::phase::{PhaseConditionVerdict, PhaseGraph, PhaseGraphOwnerKind, PhaseTransitionProposer};
 use crate::scope::PhaseVisit;
 
 impl Session {
@@ -56,12 +56,14 @@ impl Session {
 
     /// Returns the status of a graph, which is its start if it has not moved.
     #[must_use]
-    pub fn phase_graph_status(&self, graph: &PhaseGraph, key: &PhaseGraphKey) -> PhaseGraphStatus {
-        self.phase_graphs.get(key).map(|status| PhaseGraphStatus::clone(status)).unwrap_or_else(|| PhaseGraphStatus {
-            state: PhaseGraphState::new(graph, self.last_event_at),
-            past_states: VecDeque::new(),
-            handover_kinds: BTreeSet::new(),
-            counted_turn: None,
+    pub fn phase_graph_status(&self, graph: &PhaseGraph, key: &PhaseGraphKey) -> PhaseGraphStateWithHistory {
+        self.phase_graphs.get(key).map(|status| PhaseGraphStateWithHistory::clone(status)).unwrap_or_else(|| {
+            PhaseGraphStateWithHistory {
+                state: PhaseGraphState::new(graph, self.last_event_at),
+                past_states: VecDeque::new(),
+                handover_kinds: BTreeSet::new(),
+                counted_turn: None,
+            }
         })
     }
 
@@ -72,8 +74,8 @@ impl Session {
         &self,
         spec: &FlowSpec,
         key: &PhaseGraphKey,
-        by: &TransitionProposer,
-        evaluate: impl Fn(&str) -> ConditionVerdict,
+        by: &PhaseTransitionProposer,
+        evaluate: impl Fn(&str) -> PhaseConditionVerdict,
     ) -> Vec<PhaseName> {
         let Some(graph) = spec.graphs.get(&key.graph) else { return Vec::new() };
         let status = self.phase_graph_status(graph, key);
@@ -156,7 +158,7 @@ impl Session {
         &mut self,
         spec: &FlowSpec,
         key: &PhaseGraphKey,
-    ) -> Option<&mut PhaseGraphStatus> {
+    ) -> Option<&mut PhaseGraphStateWithHistory> {
         if !self.phase_graphs.contains_key(key) {
             let status = self.phase_graph_status(spec.graphs.get(&key.graph)?, key);
             self.phase_graphs.insert(key.clone(), Arc::new(status));
@@ -165,11 +167,15 @@ impl Session {
     }
 }
 
-impl PhaseGraphStatus {
+impl PhaseGraphStateWithHistory {
     /// Returns what the guards and gates of the current phase depend on. `evaluate` evaluates the named conditions.
-    pub(crate) fn guard_inputs(&self, graph: &PhaseGraph, evaluate: impl Fn(&str) -> ConditionVerdict) -> GuardInputs {
+    pub(crate) fn guard_inputs(
+        &self,
+        graph: &PhaseGraph,
+        evaluate: impl Fn(&str) -> PhaseConditionVerdict,
+    ) -> PhaseGuardInputs {
         let names = graph.condition_names_from(&self.state.current).into_iter();
         let verdicts = names.map(|name| (name.to_owned(), evaluate(name))).collect();
-        GuardInputs { handovers: self.handover_kinds.clone(), verdicts }
+        PhaseGuardInputs { handovers: self.handover_kinds.clone(), verdicts }
     }
 }

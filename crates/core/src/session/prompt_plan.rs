@@ -13,19 +13,19 @@ use crate::flow::BodyTextLookup;
 use crate::ids::CallId;
 use crate::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptImage, PromptMessage, ToolCall};
 use crate::session::Session;
-use crate::session::thread::{ThreadEntries, ThreadMessage};
+use crate::session::thread::{ThreadMessage, ThreadMessageList};
 
 /// A prompt whose texts are not loaded yet. It shares the thread's messages, so it is cheap to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnloadedPrompt {
     pub opened: Arc<CallOpened>,
-    content: UnloadedPromptContent,
+    content: UnloadedPromptSource,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum UnloadedPromptContent {
+enum UnloadedPromptSource {
     /// A thread and the ask of the call.
-    Thread { opening: Vec<BodyId>, entries: ThreadEntries, compactions: u32 },
+    Thread { opening: Vec<BodyId>, entries: ThreadMessageList, compactions: u32 },
     /// The messages of an earlier call that is repeated.
     Recorded(Vec<UnloadedPromptMessage>),
 }
@@ -85,13 +85,13 @@ impl Session {
         if let Some(repeated) = &open.opened.recomputation {
             return Some(UnloadedPrompt {
                 opened: open.opened.clone(),
-                content: UnloadedPromptContent::Recorded(repeated.messages.clone()),
+                content: UnloadedPromptSource::Recorded(repeated.messages.clone()),
             });
         }
         let thread = self.threads.get(&open.opened.receipt.thread.thread_id())?;
         let opening = thread.opening.iter().map(|(_, text)| text.body).collect();
         let (entries, compactions) = (thread.entries.clone(), thread.compactions);
-        let content = UnloadedPromptContent::Thread { opening, entries, compactions };
+        let content = UnloadedPromptSource::Thread { opening, entries, compactions };
         Some(UnloadedPrompt { opened: open.opened.clone(), content })
     }
 
@@ -150,16 +150,16 @@ impl UnloadedPrompt {
     /// Returns an upper bound of the number of messages.
     fn message_count_max(&self) -> usize {
         match &self.content {
-            UnloadedPromptContent::Thread { entries, .. } => entries.len() + 2,
-            UnloadedPromptContent::Recorded(messages) => messages.len(),
+            UnloadedPromptSource::Thread { entries, .. } => entries.len() + 2,
+            UnloadedPromptSource::Recorded(messages) => messages.len(),
         }
     }
 
     /// Returns the number of messages before the ask.
     fn thread_message_count(&self) -> usize {
         match &self.content {
-            UnloadedPromptContent::Thread { opening, entries, .. } => usize::from(!opening.is_empty()) + entries.len(),
-            UnloadedPromptContent::Recorded(_) => 0,
+            UnloadedPromptSource::Thread { opening, entries, .. } => usize::from(!opening.is_empty()) + entries.len(),
+            UnloadedPromptSource::Recorded(_) => 0,
         }
     }
 
@@ -178,8 +178,8 @@ impl UnloadedPrompt {
             vendor_state: None,
         };
         let (opening, entries) = match &self.content {
-            UnloadedPromptContent::Thread { opening, entries, .. } => (opening, entries),
-            UnloadedPromptContent::Recorded(messages) => {
+            UnloadedPromptSource::Thread { opening, entries, .. } => (opening, entries),
+            UnloadedPromptSource::Recorded(messages) => {
                 return messages.iter().skip(skip_count).try_for_each(|message| {
                     let UnloadedPromptMessage {
                         chat_role,
@@ -280,13 +280,13 @@ impl ThreadPromptCache {
     /// Removes messages that are no longer in the plan's thread.
     fn drop_messages_not_in_plan(&mut self, plan: &UnloadedPrompt) {
         match &plan.content {
-            UnloadedPromptContent::Thread { compactions, .. } if *compactions == self.compactions => {
+            UnloadedPromptSource::Thread { compactions, .. } if *compactions == self.compactions => {
                 self.thread_message_count = self.thread_message_count.min(plan.thread_message_count());
             }
-            UnloadedPromptContent::Thread { compactions, .. } => {
+            UnloadedPromptSource::Thread { compactions, .. } => {
                 *self = Self { compactions: *compactions, ..Self::default() }
             }
-            UnloadedPromptContent::Recorded(_) => *self = Self::default(),
+            UnloadedPromptSource::Recorded(_) => *self = Self::default(),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::ids::{CallId, FragmentName, ThreadId, UnixMillis};
 use crate::prompt::{ChatRole, ToolCall};
 use crate::scope::{ThreadKey, ThreadReuseConditions};
 
-pub(crate) use entries::ThreadEntries;
+pub(crate) use entries::ThreadMessageList;
 
 /// The messages that a role's next call will see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct Thread {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) foreign_opening: Vec<TextRef>,
     /// The messages after the opening, oldest first.
-    pub(crate) entries: ThreadEntries,
+    pub(crate) entries: ThreadMessageList,
     /// The size of the whole thread.
     pub tokens: u32,
     /// The digest of the whole thread.
@@ -38,7 +38,7 @@ pub struct Thread {
     pub last_used_at: UnixMillis,
     /// How often it was compacted.
     pub(crate) compactions: u32,
-    pub(crate) first_entry_kind: FirstThreadEntryKind,
+    pub(crate) first_entry_kind: FirstThreadMessageKind,
     /// The last prompt, for comparison with the next one.
     pub(crate) last_prompt: Option<Arc<PromptComparisonData>>,
 }
@@ -46,7 +46,7 @@ pub struct Thread {
 /// The kind of a thread's first entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum FirstThreadEntryKind {
+pub(crate) enum FirstThreadMessageKind {
     /// An ordinary message.
     #[default]
     Message,
@@ -187,13 +187,13 @@ impl Thread {
             opened_by: by,
             opening,
             foreign_opening: Vec::new(),
-            entries: ThreadEntries::default(),
+            entries: ThreadMessageList::default(),
             tokens,
             digest,
             active_call: None,
             last_used_at: at,
             compactions: 0,
-            first_entry_kind: FirstThreadEntryKind::Message,
+            first_entry_kind: FirstThreadMessageKind::Message,
             last_prompt: None,
         }
     }
@@ -219,7 +219,7 @@ impl Thread {
         self.digest = Self::opening_digest(&self.opening);
         self.compactions += 1;
         self.first_entry_kind =
-            if summary.is_some() { FirstThreadEntryKind::Summary } else { FirstThreadEntryKind::Message };
+            if summary.is_some() { FirstThreadMessageKind::Summary } else { FirstThreadMessageKind::Message };
         summary.into_iter().for_each(|summary| self.push(summary));
         for index in kept {
             if let Some(entry) = old_entries.get(*index) {

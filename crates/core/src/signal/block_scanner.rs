@@ -3,7 +3,7 @@
 
 use super::markdown_lines::MarkdownTracker;
 use super::near_miss::{self, CodeFenceMarker, NearMissMarkerMatch};
-use super::user_quotes::{QuotedMarkerMatcher, UserQuoteMatch};
+use super::user_quotes::{UserQuoteMatch, UserQuotedMarkerMatcher};
 use super::visible_text::VisibleTextGapMerger;
 use super::{BlockComplaint, BlockSet, MarkerIgnoredRegion, fields, push_complaint, shorten_excerpt};
 use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, MARKER_SPACES_MAX};
@@ -15,7 +15,7 @@ pub(super) const END_MARKER_NAME: &str = "END";
 #[derive(Debug)]
 pub(super) struct BlockScanner {
     names: BlockSet,
-    quotes: QuotedMarkerMatcher,
+    quotes: UserQuotedMarkerMatcher,
     lines: MarkdownTracker,
     visible: VisibleTextGapMerger,
     /// Text that may become a marker.
@@ -80,7 +80,7 @@ enum BlockMarkerMatch {
 }
 
 impl BlockScanner {
-    pub(super) fn new(names: BlockSet, quotes: QuotedMarkerMatcher) -> Self {
+    pub(super) fn new(names: BlockSet, quotes: UserQuotedMarkerMatcher) -> Self {
         Self {
             names,
             quotes,

@@ -25,7 +25,7 @@ const EMPTY_LIST: &str = "[]";
 
 /// The known keys of a block or section; by default none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BlockSchema {
+pub struct BlockFieldSchema {
     keys: Vec<(String, BlockFieldKind)>,
 }
 
@@ -37,14 +37,14 @@ pub enum BlockFieldKind {
     /// Several texts: `[a, "b, c"]`, or one per bullet or number.
     List,
     /// Nested fields.
-    Section(BlockSchema),
+    Section(BlockFieldSchema),
     /// Everything to the end of the block, verbatim.
     Raw,
     /// No field, but the key of an entry that the caller parses. It only shows that a block was intended.
     Entry,
 }
 
-impl BlockSchema {
+impl BlockFieldSchema {
     /// Returns the schema with a field added, or replaced if the key is known.
     #[must_use]
     pub fn with_key(mut self, key: &str, kind: BlockFieldKind) -> Self {
@@ -141,7 +141,7 @@ impl BlockFields {
 pub(super) fn parse_block_fields(
     name: &str,
     raw: &str,
-    schema: &BlockSchema,
+    schema: &BlockFieldSchema,
     complaints: &mut Vec<BlockComplaint>,
 ) -> BlockFields {
     if schema.fields().next().is_none() {
@@ -178,7 +178,7 @@ pub(super) fn parse_block_fields(
 }
 
 /// Returns true if any line begins with a known key, possibly as a list item.
-pub(super) fn has_known_key(raw: &str, schema: &BlockSchema) -> bool {
+pub(super) fn has_known_key(raw: &str, schema: &BlockFieldSchema) -> bool {
     raw.lines().any(|line| {
         let line = line.trim_start().trim_start_matches(['-', '+']);
         BlockFieldKeyLine::parse(line).is_some_and(|key| schema.knows_key(&key.name))
@@ -186,7 +186,7 @@ pub(super) fn has_known_key(raw: &str, schema: &BlockSchema) -> bool {
 }
 
 /// Returns true if a line without a colon is the beginning of a known key, possibly as a list item.
-pub(super) fn may_become_known_key(line: &str, schema: &BlockSchema) -> bool {
+pub(super) fn may_become_known_key(line: &str, schema: &BlockFieldSchema) -> bool {
     let part = normalize_key(line.trim_start().trim_start_matches(['-', '+', '*', ' ']).trim_end_matches('*'));
     schema.any_key(&|known| known.starts_with(&part))
 }
@@ -227,7 +227,7 @@ impl<'a> BlockFieldKeyLine<'a> {
 struct OpenBlockSection<'a> {
     /// The path for complaints.
     path: String,
-    schema: &'a BlockSchema,
+    schema: &'a BlockFieldSchema,
     fields: BlockFields,
     open: Option<OpenBlockField<'a>>,
     stray: Option<&'a str>,
@@ -245,7 +245,7 @@ struct OpenBlockField<'a> {
 }
 
 impl<'a> OpenBlockSection<'a> {
-    fn new(path: String, schema: &'a BlockSchema) -> Self {
+    fn new(path: String, schema: &'a BlockFieldSchema) -> Self {
         Self { path, schema, fields: BlockFields::default(), open: None, stray: None, unknown_key_indent: None }
     }
 }

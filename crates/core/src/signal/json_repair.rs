@@ -3,8 +3,7 @@
 //! line breaks in strings, and a missing end. It stops as soon as the text cannot be JSON, and looks at each byte only
 //! a few times.
 
-use crate::limits::JSON_DEPTH_MAX;
-use crate::limits::UNQUOTED_KEY_BYTES_MAX;
+use crate::limits::{JSON_DEPTH_MAX, UNQUOTED_KEY_BYTES_MAX};
 use serde_json::{Map, Number, Value};
 
 /// A parsed value.

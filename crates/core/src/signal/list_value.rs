@@ -18,17 +18,17 @@ pub(super) fn parse_list_value(
     }
     let text = text.trim();
     let items = match parse_inline_list(text) {
-        InlineListParse::Items(items) => items,
-        InlineListParse::Unclosed(items) => {
+        InlineListParseResult::Items(items) => items,
+        InlineListParseResult::Unclosed(items) => {
             push_complaint(complaints, BlockComplaint::UnclosedList { at: path.to_owned() });
             items
         }
-        InlineListParse::FollowedByText(items, rest) => {
+        InlineListParseResult::FollowedByText(items, rest) => {
             let complaint = BlockComplaint::TextAfterList { at: path.to_owned(), text: shorten_excerpt(&rest) };
             push_complaint(complaints, complaint);
             items
         }
-        InlineListParse::NotInline => parse_bulleted_list(text),
+        InlineListParseResult::NotInline => parse_bulleted_list(text),
     };
     let mut items: Vec<String> = items.into_iter().filter(|item| !is_absent_value(item)).collect();
     if items.len() > LIST_ITEMS_MAX {
@@ -38,7 +38,7 @@ pub(super) fn parse_list_value(
     if items.is_empty() { BlockFieldValue::Absent } else { BlockFieldValue::List(items) }
 }
 
-enum InlineListParse {
+enum InlineListParseResult {
     Items(Vec<String>),
     Unclosed(Vec<String>),
     /// The items, and the text in the lines after the closing bracket.
@@ -47,8 +47,8 @@ enum InlineListParse {
 }
 
 /// Parses `[a, "b, c", f(d, e)]`. Commas in quotes and in further brackets do not separate items.
-fn parse_inline_list(text: &str) -> InlineListParse {
-    let Some(inner) = text.strip_prefix('[') else { return InlineListParse::NotInline };
+fn parse_inline_list(text: &str) -> InlineListParseResult {
+    let Some(inner) = text.strip_prefix('[') else { return InlineListParseResult::NotInline };
     // Other brackets are often unbalanced in prose (`a) one, b) two`); then only square brackets nest.
     for nesting in [&['[', '(', '{'][..], &['['], &[]] {
         let split = split_at_commas(inner, nesting);
@@ -57,17 +57,17 @@ fn parse_inline_list(text: &str) -> InlineListParse {
                 let rest = &inner[end + 1..];
                 let line_end = rest.find('\n').unwrap_or(rest.len());
                 return match (rest[..line_end].trim(), rest[line_end..].trim()) {
-                    ("", "") => InlineListParse::Items(split.items),
-                    ("", after) => InlineListParse::FollowedByText(split.items, after.to_owned()),
+                    ("", "") => InlineListParseResult::Items(split.items),
+                    ("", after) => InlineListParseResult::FollowedByText(split.items, after.to_owned()),
                     // The bracket is part of a sentence.
-                    _ => InlineListParse::NotInline,
+                    _ => InlineListParseResult::NotInline,
                 };
             }
-            None if nesting.is_empty() => return InlineListParse::Unclosed(split.items),
+            None if nesting.is_empty() => return InlineListParseResult::Unclosed(split.items),
             None => {}
         }
     }
-    InlineListParse::NotInline
+    InlineListParseResult::NotInline
 }
 
 struct ParsedListItems {

@@ -3,7 +3,7 @@
 
 use super::BlockSet;
 use super::block_scanner::BlockScanner;
-use super::user_quotes::QuotedMarkerMatcher;
+use super::user_quotes::UserQuotedMarkerMatcher;
 
 /// A filter for one stream. It holds back whitespace, possible markers, and an open block (at most
 /// `BLOCK_BYTES_MAX`). Everything else is emitted immediately.
@@ -18,7 +18,7 @@ impl BlockStreamFilter {
     #[must_use]
     pub fn ignoring_quotes(blocks: BlockSet, user_texts: &[impl AsRef<str>]) -> Self {
         let scanner = (!blocks.blocks.is_empty()).then(|| {
-            let quotes = QuotedMarkerMatcher::new(user_texts, &blocks);
+            let quotes = UserQuotedMarkerMatcher::new(user_texts, &blocks);
             BlockScanner::new(blocks, quotes)
         });
         Self { scanner }

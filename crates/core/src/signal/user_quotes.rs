@@ -7,7 +7,7 @@ use crate::limits::QUOTED_MARKERS_MAX;
 
 /// The user's texts that contain markers.
 #[derive(Debug, Default)]
-pub(super) struct QuotedMarkerMatcher {
+pub(super) struct UserQuotedMarkerMatcher {
     /// Without whitespace and in lower case.
     texts: Vec<Vec<char>>,
     /// For each marker, the block name, the index of the text, and the offset after the marker.
@@ -29,7 +29,7 @@ impl UserQuoteMatch {
     }
 }
 
-impl QuotedMarkerMatcher {
+impl UserQuotedMarkerMatcher {
     /// Prepares the user's texts for the given blocks.
     pub(super) fn new(user_texts: &[impl AsRef<str>], names: &BlockSet) -> Self {
         let mut quotes = Self::default();

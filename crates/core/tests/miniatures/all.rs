@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use segue_core::context::{
-    ContextKind, FragmentOverflowPolicy, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment,
+    FragmentContentKind, FragmentOverflowPolicy, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment,
 };
-use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallResolution};
+use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallOutcomeResolution};
 use segue_core::event::{
     AgentMessagePriority, CallRequest, Event, MidTurnPolicy, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
     RetryDecision, SessionOpened, ToolRunOutcome, TurnOutcome,
@@ -20,13 +20,14 @@ use segue_core::handover::{
     HandoverProvenance, HandoverSpec,
 };
 use segue_core::ids::{CallId, FragmentName};
-use segue_core::phase::TransitionNote;
-use segue_core::phase::{Guard, TransitionProposer};
-use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
-use segue_core::prompt::{
-    CallFailure, FailureKind, ModelOutputFormat, ModelReply, ModelToolSpec, StopReason, TokenUsage, ToolCall,
+use segue_core::phase::{
+    Guard, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec,
+    PhaseTransitionNote, PhaseTransitionProposer,
 };
-use segue_core::scope::{Scope, ThreadEndTrigger, ThreadPartitionKey};
+use segue_core::prompt::{
+    CallFailure, CallFailureKind, ModelOutputFormat, ModelReply, ModelToolSpec, StopReason, TokenUsage, ToolCall,
+};
+use segue_core::scope::{Scope, ThreadEndTrigger, ThreadPartitionCriterion};
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
@@ -76,13 +77,14 @@ fn tool(name: &str, runs: ToolRunnerKind) -> FlowToolDeclaration {
 impl All {
     pub(crate) fn new() -> Self {
         let said = || {
-            FragmentSpec::changing("said", ContextKind::UserWords).with_budget(40, FragmentOverflowPolicy::KeepStart)
+            FragmentSpec::changing("said", FragmentContentKind::UserWords)
+                .with_budget(40, FragmentOverflowPolicy::KeepStart)
         };
-        let note = || FragmentSpec::changing("note", ContextKind::Task);
+        let note = || FragmentSpec::changing("note", FragmentContentKind::Task);
         let mut speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadEndTrigger::Model))
             .with_phase_graph("talk")
-            .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
-            .with_opening_fragment(FragmentSpec::changing("brief", ContextKind::Handover))
+            .with_opening_fragment(FragmentSpec::stable("instruction", FragmentContentKind::Instruction))
+            .with_opening_fragment(FragmentSpec::changing("brief", FragmentContentKind::Handover))
             .with_ask("reply", [said()])
             .with_ask("note", [note().with_retention(FragmentRetention::Pinned), said()])
             .with_tool("look")
@@ -90,7 +92,7 @@ impl All {
         speaker.compaction.summarizer = Some(SummarizerRole { role: "scribe".into(), ask: "fold".into() });
         speaker.reply_tokens_max = 200;
         let aged_per_model = Scope::Persistent {
-            partitions: [ThreadPartitionKey::Model].into(),
+            partitions: [ThreadPartitionCriterion::Model].into(),
             boundaries: [].into(),
             age_ms_max: Some(5_000),
         };
@@ -100,7 +102,7 @@ impl All {
         let coder =
             RoleSpec::new("coder", Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem)).with_ask("note", [note()]);
         let scribe = RoleSpec::new("scribe", Scope::Fresh)
-            .with_ask("fold", [FragmentSpec::changing("folded", ContextKind::Task)]);
+            .with_ask("fold", [FragmentSpec::changing("folded", FragmentContentKind::Task)]);
         let goal = HandoverFieldSpec {
             name: "goal".into(),
             field_type: HandoverFieldType::Text,
@@ -142,12 +144,12 @@ fn step_for_order(view: &FlowContext<'_, ()>, order: &Value) -> Option<FlowStep>
         "end" => FlowStep::EndTurn(TurnOutcome::Done),
         "fail" => FlowStep::EndTurn(TurnOutcome::Failed { reason: word(1).to_owned() }),
         "go" => {
-            let note = TransitionNote {
+            let note = PhaseTransitionNote {
                 reason: Some("it is time".into()),
                 summary: Some("all is well".into()),
-                ..TransitionNote::default()
+                ..PhaseTransitionNote::default()
             };
-            let by = TransitionProposer::Role("speaker".into());
+            let by = PhaseTransitionProposer::Role("speaker".into());
             FlowStep::ProposePhase { phase: talk(), to: word(1).into(), by, note }
         }
         "hand" => {
@@ -297,7 +299,7 @@ fn calls(harness: &mut SessionHarness) {
         images: Vec::new(),
     };
     harness.apply_input(keyed);
-    harness.fail_call("speaker", FailureKind::Network);
+    harness.fail_call("speaker", CallFailureKind::Network);
     let usage = Some(TokenUsage {
         input_tokens: 100,
         output_tokens: 9,
@@ -322,12 +324,13 @@ fn calls(harness: &mut SessionHarness) {
     harness.crash_and_recover();
     let call = harness.session().last_ids.call;
     harness
-        .run_command(OperatorCommand::Resolve { call, resolution: UnknownCallResolution::Retry })
+        .run_command(OperatorCommand::Resolve { call, resolution: UnknownCallOutcomeResolution::Retry })
         .crash_and_recover();
-    harness.run_command(OperatorCommand::Resolve { call, resolution: UnknownCallResolution::Fail });
+    harness.run_command(OperatorCommand::Resolve { call, resolution: UnknownCallOutcomeResolution::Fail });
     order(harness, &json!([["call", "speaker", "slow"], ["call", "speaker", "waits"]]));
     let (call, attempt) = harness.oldest_open_call("speaker");
-    let limited = CallFailure { retry_after_ms: Some(900), ..CallFailure::new(FailureKind::RateLimit, "slow down") };
+    let limited =
+        CallFailure { retry_after_ms: Some(900), ..CallFailure::new(CallFailureKind::RateLimit, "slow down") };
     harness
         .apply_input(SessionInput::CallFailure { call, attempt, failure: limited })
         .run_command(OperatorCommand::Cancel { turn: None });
@@ -413,7 +416,7 @@ fn compaction(harness: &mut SessionHarness) {
     for _ in 0..4 {
         harness.answer_with_tool_call("speaker", "look", json!({"deep": true})).finish_tool("look", Ok(&long()));
         if harness.open_call_roles() == ["scribe"] {
-            harness.fail_call("scribe", FailureKind::Refused);
+            harness.fail_call("scribe", CallFailureKind::Refused);
         }
     }
     harness.answer_call("speaker", "enough");

@@ -1,9 +1,9 @@
 //! Tools that the client runs, options that change within a turn, and a required format.
 
 use segue_core::decide::{OperatorCommand, SessionInput};
-use segue_core::event::{ClientToolResult, TurnOptions};
+use segue_core::event::{ClientToolResult, ClientTurnOptions};
 use segue_core::ids::ToolRunId;
-use segue_core::prompt::{ModelToolSpec, ToolChoice, ToolUseRules};
+use segue_core::prompt::{ModelToolSpec, ModelToolUseRules, ToolChoice};
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
@@ -19,12 +19,12 @@ pub(crate) fn play() -> SessionHarness {
     let tool =
         ModelToolSpec { name: "look".into(), description: "looks".into(), parameters: json!({"type": "object"}) };
     let choice = ToolChoice::Tool("look".into());
-    let forced = TurnOptions {
+    let forced = ClientTurnOptions {
         tools: vec![tool],
-        tool_use: ToolUseRules { choice, is_single_call: true },
+        tool_use: ModelToolUseRules { choice, is_single_call: true },
         output_schema: Some(json!({"type": "object"})),
     };
-    let free = TurnOptions { tool_use: ToolUseRules::default(), ..forced.clone() };
+    let free = ClientTurnOptions { tool_use: ModelToolUseRules::default(), ..forced.clone() };
     harness.apply_input(SessionInput::ClientMessage {
         text: "look".to_owned(),
         idempotency_key: None,

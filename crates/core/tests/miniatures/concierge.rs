@@ -1,7 +1,7 @@
 //! Tests of the sample flow with experts, a mapper and a speaker.
 
 use expect_test::expect;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_testkit::SessionHarness;
 use segue_testkit::sample_flows::MiniConciergeFlow;
 
@@ -64,7 +64,7 @@ fn failed_expert_is_tolerated_and_a_crash_repeats_no_answered_call() {
         c3 attempt 1 was in flight when the process died, possibly billed; retry at 1004
     "#]]
     .assert_eq(&harness.take_new_event_lines());
-    harness.fail_call("expert", FailureKind::InvalidApiKey).answer_call("expert", "straight").crash_and_recover();
+    harness.fail_call("expert", CallFailureKind::InvalidApiKey).answer_call("expert", "straight").crash_and_recover();
     assert_eq!(harness.open_call_roles(), ["mapper"]);
     harness.answer_call("mapper", "m").answer_call("speaker", "Go.");
     assert_eq!(harness.last_reply(), "Go.");

@@ -12,8 +12,8 @@ use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::event::{Event, RecordedEvent};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, Seq, UnixMillis};
-use segue_core::prompt::{CallFailure, FailureKind, ImageMediaType, ModelReply, PromptImage, TokenUsage};
-use segue_core::session::{LastIds, SessionState};
+use segue_core::prompt::{CallFailure, CallFailureKind, ImageMediaType, ModelReply, PromptImage, TokenUsage};
+use segue_core::session::{LastAssignedIds, SessionState};
 use segue_testkit::SessionHarness;
 use segue_testkit::sample_flows::{MiniConciergeFlow, MiniFiveNodeFlow, MiniProjectFlow, MiniTeamFlow};
 use serde_json::{Value, json};
@@ -52,9 +52,9 @@ fn concierge() -> SessionHarness {
     harness
         .send_message("which way?")
         .answer_call("expert", "left")
-        .fail_call("expert", FailureKind::Overload)
+        .fail_call("expert", CallFailureKind::Overload)
         .crash_and_recover();
-    harness.fail_call("expert", FailureKind::Refused).answer_call("expert", "straight");
+    harness.fail_call("expert", CallFailureKind::Refused).answer_call("expert", "straight");
     harness.answer_call("mapper", "two ways").answer_call("speaker", "Left or straight?");
     harness
         .send_message("home by six")
@@ -76,7 +76,7 @@ fn retried() -> SessionHarness {
         .answer_call("expert", "straight");
     harness
         .answer_call("mapper", "three ways")
-        .fail_call("speaker", FailureKind::Refused)
+        .fail_call("speaker", CallFailureKind::Refused)
         .run_command(OperatorCommand::Retry { turn: None });
     harness.answer_call("speaker", "Left.");
     harness
@@ -88,7 +88,7 @@ fn cancelled() -> SessionHarness {
     harness
         .send_message("which way?")
         .answer_call("expert", "left")
-        .fail_call("expert", FailureKind::Overload)
+        .fail_call("expert", CallFailureKind::Overload)
         .run_command(OperatorCommand::Cancel { turn: None });
     let reply = ModelReply { text: "too late".into(), ..ModelReply::default() };
     harness.apply_input(SessionInput::Answer {
@@ -99,7 +99,7 @@ fn cancelled() -> SessionHarness {
         duration_ms: 5,
     });
     harness.send_message("well?").run_command(OperatorCommand::Cancel { turn: None });
-    let failure = CallFailure::new(FailureKind::Network, "cut off");
+    let failure = CallFailure::new(CallFailureKind::Network, "cut off");
     harness.apply_input(SessionInput::CallFailure { call: CallId(4), attempt: 1, failure });
     harness.send_message("and now?").run_command(OperatorCommand::Cancel { turn: None });
     harness
@@ -114,7 +114,7 @@ fn nodes() -> SessionHarness {
         .send_message("no rice")
         .answer_call("understand", "ok")
         .answer_call("think", "none");
-    harness.answer_call("reply", "Beans.").fail_call("summarize", FailureKind::Refused);
+    harness.answer_call("reply", "Beans.").fail_call("summarize", CallFailureKind::Refused);
     harness
 }
 
@@ -189,7 +189,7 @@ fn copied() -> SessionHarness {
         .send_message("story-1 to ann")
         .send_message("story-2 to bob")
         .answer_call("coder", "plan one?")
-        .fail_call("coder", FailureKind::Overload);
+        .fail_call("coder", CallFailureKind::Overload);
     let mut copy = harness.fork_deferred_at(harness.journal().len());
     copy.crash_and_recover()
         .answer_call("coder", "plan bob?")
@@ -214,13 +214,13 @@ fn vendors() -> SessionHarness {
         .answer_call("expert", "a cat")
         .answer_call("expert", "a dog")
         .answer_call("mapper", "two views");
-    harness.fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.fail_call("speaker", CallFailureKind::InvalidApiKey);
     let (text, vendor_state) = ("A dog.".into(), Some("{\"acme\":1}".into()));
     harness.reply_to_call("speaker", ModelReply { text, vendor_state, ..ModelReply::default() });
     for turn in 0..6 {
         harness.send_message(&format!("and number {turn}? {}", "word ".repeat(400)));
         if turn == 5 {
-            harness.fail_call("speaker", FailureKind::ContextTooLong);
+            harness.fail_call("speaker", CallFailureKind::ContextTooLong);
         }
         harness.answer_call("speaker", &format!("Dog {turn}. {}", "word ".repeat(400)));
     }
@@ -285,10 +285,10 @@ fn summary(state: &SessionState) -> String {
         session.current_turn.as_ref().map(|turn| turn.id),
         session.queued_messages.len()
     ));
-    let LastIds { message, turn, call, thread, tool_run, timer, handover, deferred_call, child, ask } =
+    let LastAssignedIds { message, turn, call, thread, tool_run, timer, handover, deferred_call, child, ask } =
         session.last_ids;
     line(format!(
-        "last LastIds {{ message: {message:?}, turn: {turn:?}, call: {call:?}, thread: {thread:?}, \
+        "last LastAssignedIds {{ message: {message:?}, turn: {turn:?}, call: {call:?}, thread: {thread:?}, \
          tool_run: {tool_run:?}, timer: {timer:?}, handover: {handover:?}, deferred_call: {deferred_call} }}"
     ));
     if child.0 + ask.0 > 0 {

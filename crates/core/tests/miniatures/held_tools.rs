@@ -1,7 +1,7 @@
 //! Tool runs that wait for a person, and a result with data and an artifact.
 
 use segue_core::decide::{OperatorCommand, SessionInput};
-use segue_core::flow::{FlowToolDeclaration, ToolApprovalPolicy, UnknownOutcomePolicy};
+use segue_core::flow::{FlowToolApprovalPolicy, FlowToolDeclaration, UnknownOutcomePolicy};
 use segue_core::ids::ToolRunId;
 use segue_core::prompt::ModelToolSpec;
 use segue_core::scope::Scope;
@@ -14,7 +14,7 @@ pub(crate) fn flow() -> ClosureFlow {
     let spec =
         ModelToolSpec { name: "write".into(), description: "writes".into(), parameters: json!({"type": "object"}) };
     let write = FlowToolDeclaration {
-        approval: ToolApprovalPolicy::Required,
+        approval: FlowToolApprovalPolicy::Required,
         unknown_outcome: UnknownOutcomePolicy::AskOperator,
         ..FlowToolDeclaration::for_host(spec)
     };
@@ -45,7 +45,7 @@ pub(crate) fn play() -> SessionHarness {
     harness.run_command(approve(3, None, true)).crash_and_recover();
     harness.run_command(OperatorCommand::ResolveToolRun {
         run: ToolRunId(3),
-        resolution: segue_core::event::UnknownToolRunResolution::Done,
+        resolution: segue_core::event::UnknownToolRunOutcomeResolution::Done,
         text: Some("d is there".to_owned()),
     });
     harness.answer_call("speaker", "c and d are written");

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use segue_core::context::PreviousPromptComparison;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_testkit::SessionHarness;
 use segue_testkit::sample_flows::MiniFiveNodeFlow;
 
@@ -28,7 +28,7 @@ fn each_node_sees_only_its_own_layers() {
     harness.answer_call("think", "{\"steps\": 0}");
     assert_eq!(harness.prompt_lines("reply"), "System: be reply\nUser: Rice or fish?⏎⏎no fish\n");
     harness.answer_call("reply", "Rice.").take_new_event_lines();
-    harness.fail_call("summarize", FailureKind::Refused);
+    harness.fail_call("summarize", CallFailureKind::Refused);
     expect![[r#"
         c10 attempt 1 failed (refused: as the test wants); given up
         t2 done

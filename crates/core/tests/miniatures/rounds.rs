@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::phase::{
-    ConditionVerdict, Guard, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
-    PhaseSpec, TransitionNote, TransitionProposer,
+    Guard, PhaseConditionVerdict, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
+    PhaseSpec, PhaseTransitionNote, PhaseTransitionProposer,
 };
 use segue_testkit::{ClosureFlow, SessionHarness};
 
@@ -41,7 +41,7 @@ pub(crate) fn flow() -> ClosureFlow {
                 "again" => "build",
                 _ => "end",
             };
-            let (by, note) = (TransitionProposer::Role("speaker".into()), TransitionNote::default());
+            let (by, note) = (PhaseTransitionProposer::Role("speaker".into()), PhaseTransitionNote::default());
             vec![FlowStep::ProposePhase { phase: key(), to: to.into(), by, note }]
         }
         Event::PhaseRoundCounted { .. } | Event::PhaseTransitionRefused { .. } => {
@@ -53,8 +53,8 @@ pub(crate) fn flow() -> ClosureFlow {
         _ => ClosureFlow::react_as_chat(view, event),
     });
     flow.with_conditions(|view, _, _| match view.session.phase_graphs[&key()].state.visit_counts.get("check") {
-        Some(2..) => ConditionVerdict::Holds,
-        Some(_) | None => ConditionVerdict::Fails("it was checked only once".to_owned()),
+        Some(2..) => PhaseConditionVerdict::Holds,
+        Some(_) | None => PhaseConditionVerdict::Fails("it was checked only once".to_owned()),
     })
 }
 

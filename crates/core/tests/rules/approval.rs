@@ -2,7 +2,9 @@
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{Event, MidTurnPolicy, ToolRunOutcome};
-use segue_core::flow::{FlowSpec, FlowToolDeclaration, ToolApprovalPolicy, ToolApprovalRules, ToolRunnerKind};
+use segue_core::flow::{
+    FlowSpec, FlowToolApprovalPolicy, FlowToolDeclaration, OperatorToolApprovalRules, ToolRunnerKind,
+};
 use segue_core::ids::ToolRunId;
 use segue_core::limits::SESSION_LIMITS;
 use segue_core::scope::Scope;
@@ -13,14 +15,14 @@ use serde_json::{Value, json};
 
 use super::{events, outcomes, tool};
 
-fn flow_with(approval: ToolApprovalPolicy) -> ClosureFlow {
+fn flow_with(approval: FlowToolApprovalPolicy) -> ClosureFlow {
     let role = ClosureFlow::test_role("speaker", Scope::per_session()).with_tool("look");
     let look = FlowToolDeclaration { approval, ..tool("look", ToolRunnerKind::Host) };
     ClosureFlow::new(ClosureFlow::spec_with_role(role).with_tool(look), ClosureFlow::react_as_chat)
 }
 
 /// A session in which the model has requested the tool once.
-fn session_with_run(approval: ToolApprovalPolicy) -> SessionHarness {
+fn session_with_run(approval: FlowToolApprovalPolicy) -> SessionHarness {
     let mut harness = SessionHarness::open(flow_with(approval));
     harness.send_message("look").answer_with_tool_call("speaker", "look", json!({"at": 1}));
     harness
@@ -53,7 +55,7 @@ fn refusal(harness: &mut SessionHarness, command: OperatorCommand) -> InputRefus
 
 #[test]
 fn held_run_starts_only_after_approval() {
-    let mut harness = session_with_run(ToolApprovalPolicy::Required);
+    let mut harness = session_with_run(FlowToolApprovalPolicy::Required);
     assert_eq!(runs_to_start(&harness), Vec::<u32>::new());
     let early = SessionInput::ToolResult { run: ToolRunId(1), result: ToolResult::done("too early") };
     assert_eq!(harness.try_input(early).err(), Some(InputRefusal::ToolRunNotPending { run: ToolRunId(1) }));
@@ -68,11 +70,11 @@ fn held_run_starts_only_after_approval() {
 
 #[test]
 fn r10_session_that_only_waits_for_approval_is_at_rest_but_not_idle() {
-    let mut harness = session_with_run(ToolApprovalPolicy::NotRequired);
+    let mut harness = session_with_run(FlowToolApprovalPolicy::NotRequired);
     assert!(!harness.session().is_at_rest(), "the tool is running");
     harness.finish_tool("look", Ok("two files"));
     assert!(!harness.session().is_at_rest(), "the model is called");
-    let mut harness = session_with_run(ToolApprovalPolicy::Required);
+    let mut harness = session_with_run(FlowToolApprovalPolicy::Required);
     assert!(harness.session().is_at_rest() && !harness.session().is_idle());
     harness.send_message("are you there?");
     assert!(harness.session().is_at_rest(), "the message waits for the turn");
@@ -83,7 +85,7 @@ fn r10_session_that_only_waits_for_approval_is_at_rest_but_not_idle() {
 
 #[test]
 fn denied_run_is_a_failed_result_with_the_persons_reason() {
-    let mut harness = session_with_run(ToolApprovalPolicy::Required);
+    let mut harness = session_with_run(FlowToolApprovalPolicy::Required);
     harness.run_command(deny(1, "not on Sundays"));
     let prompt = harness.prompt_for_role("speaker");
     let last = prompt.messages.last().expect("the result");
@@ -98,7 +100,7 @@ fn denied_run_is_a_failed_result_with_the_persons_reason() {
 
 #[test]
 fn person_may_change_the_arguments_and_the_model_is_told() {
-    let mut harness = session_with_run(ToolApprovalPolicy::Required);
+    let mut harness = session_with_run(FlowToolApprovalPolicy::Required);
     let edited = |arguments: Value| OperatorCommand::Approve {
         run: ToolRunId(1),
         arguments: Some(arguments),
@@ -119,7 +121,7 @@ fn person_may_change_the_arguments_and_the_model_is_told() {
 
 #[test]
 fn r9_stale_decision_names_its_run_and_is_refused() {
-    let mut harness = session_with_run(ToolApprovalPolicy::Required);
+    let mut harness = session_with_run(FlowToolApprovalPolicy::Required);
     let why = |refusal: InputRefusal| match refusal {
         InputRefusal::ToolRunNotHeld { why, .. } => why,
         other => panic!("{other}"),
@@ -137,7 +139,7 @@ fn r9_stale_decision_names_its_run_and_is_refused() {
 
 #[test]
 fn tool_can_be_allowed_for_the_rest_of_the_session() {
-    let mut harness = session_with_run(ToolApprovalPolicy::Required);
+    let mut harness = session_with_run(FlowToolApprovalPolicy::Required);
     harness.run_command(allow_for_session(1)).finish_tool("look", Ok("two files"));
     harness.answer_with_tool_call("speaker", "look", json!({}));
     assert_eq!(runs_to_start(&harness), [2], "the second run is not held");
@@ -150,7 +152,7 @@ fn tool_can_be_allowed_for_the_rest_of_the_session() {
 
 #[test]
 fn allowing_a_tool_also_approves_the_other_runs_that_wait() {
-    let mut harness = SessionHarness::open(flow_with(ToolApprovalPolicy::Required));
+    let mut harness = SessionHarness::open(flow_with(FlowToolApprovalPolicy::Required));
     harness.send_message("look twice");
     let tool_calls = vec![super::wants("a", "look"), super::wants("b", "look")];
     harness.reply_to_call("speaker", segue_core::prompt::ModelReply { tool_calls, ..Default::default() });
@@ -161,14 +163,14 @@ fn allowing_a_tool_also_approves_the_other_runs_that_wait() {
 
 #[test]
 fn r7_copy_denies_the_runs_that_it_inherited_and_forgets_what_was_allowed() {
-    let mut original = session_with_run(ToolApprovalPolicy::Required);
+    let mut original = session_with_run(FlowToolApprovalPolicy::Required);
     original.run_command(allow_for_session(1)).finish_tool("look", Ok("two files")).answer_call("speaker", "I see");
     let mut fork = original.fork_at(original.journal().len());
     assert!(fork.session().allowed_tool_uses.is_empty() && !original.session().allowed_tool_uses.is_empty());
     fork.send_message("again").answer_with_tool_call("speaker", "look", json!({}));
     assert_eq!(fork.session().held_tool_runs.len(), 1, "the copy asks again");
 
-    let held = session_with_run(ToolApprovalPolicy::Required);
+    let held = session_with_run(FlowToolApprovalPolicy::Required);
     let fork = held.fork_at(held.journal().len());
     let denied = events(&fork, |event| match event {
         Event::ToolRunDenied { reason, .. } => Some(reason.starts_with("inherited")),
@@ -181,9 +183,9 @@ fn r7_copy_denies_the_runs_that_it_inherited_and_forgets_what_was_allowed() {
 
 #[test]
 fn held_run_ends_with_its_turn() {
-    let mut cancelled = session_with_run(ToolApprovalPolicy::Required);
+    let mut cancelled = session_with_run(FlowToolApprovalPolicy::Required);
     cancelled.run_command(OperatorCommand::Cancel { turn: None });
-    let mut interrupted = session_with_run(ToolApprovalPolicy::Required);
+    let mut interrupted = session_with_run(FlowToolApprovalPolicy::Required);
     interrupted.apply_input(SessionInput::Message {
         text: "stop".to_owned(),
         idempotency_key: None,
@@ -198,18 +200,19 @@ fn held_run_ends_with_its_turn() {
 
 #[test]
 fn approval_depends_on_role_and_on_the_operators_rules() {
-    let required_for = |role: &str| ToolApprovalPolicy::RequiredFor { roles: vec![role.into()], phases: Vec::new() };
+    let required_for =
+        |role: &str| FlowToolApprovalPolicy::RequiredFor { roles: vec![role.into()], phases: Vec::new() };
     let rules = |ask: &[&str], allow: &[&str]| {
         let parse = |patterns: &[&str]| patterns.iter().map(|pattern| pattern.parse().expect("sound")).collect();
-        ToolApprovalRules { ask: parse(ask), allow: parse(allow) }
+        OperatorToolApprovalRules { ask: parse(ask), allow: parse(allow) }
     };
     for (declared, rules, is_held) in [
         (required_for("speaker"), rules(&[], &[]), true),
         (required_for("other"), rules(&[], &[]), false),
         (required_for("other"), rules(&["speaker/look"], &[]), true),
-        (ToolApprovalPolicy::NotRequired, rules(&["*"], &[]), true),
-        (ToolApprovalPolicy::NotRequired, rules(&["*"], &["look"]), false),
-        (ToolApprovalPolicy::Required, rules(&[], &["speaker/look"]), false),
+        (FlowToolApprovalPolicy::NotRequired, rules(&["*"], &[]), true),
+        (FlowToolApprovalPolicy::NotRequired, rules(&["*"], &["look"]), false),
+        (FlowToolApprovalPolicy::Required, rules(&[], &["speaker/look"]), false),
     ] {
         let case = format!("{declared:?} {rules:?}");
         let mut harness = SessionHarness::open(flow_with(declared)).with_approval_rules(rules);

@@ -1,6 +1,6 @@
 //! Questions between sessions, and claims.
 
-use segue_core::decide::{CLAIM_TOPIC, InputRefusal, OperatorCommand, RELEASE_TOPIC, SessionInput, Submission};
+use segue_core::decide::{CLAIM_TOPIC, InboxSubmission, InputRefusal, OperatorCommand, RELEASE_TOPIC, SessionInput};
 use segue_core::event::{AskOutcome, Event, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::{AskId, Seq, SessionUid};
@@ -38,8 +38,8 @@ fn answering() -> SessionHarness {
     }))
 }
 
-fn ask(topic: &str) -> Submission {
-    Submission::Ask { reply_to: Some(AskId(3)), topic: topic.into(), body: json!({}) }
+fn ask(topic: &str) -> InboxSubmission {
+    InboxSubmission::Ask { reply_to: Some(AskId(3)), topic: topic.into(), body: json!({}) }
 }
 
 fn ask_outcomes(harness: &SessionHarness) -> Vec<AskOutcome> {
@@ -55,9 +55,9 @@ fn a_question_is_sent_with_the_commit_and_its_reply_ends_the_wait() {
     let decision = harness.try_input(super::message("go")).expect("accepted");
     let [sent] = &decision.submissions[..] else { panic!("{:?}", decision.submissions) };
     assert_eq!(sent.to, "peer");
-    assert_eq!(sent.bounce, Some(Submission::AskBounced { ask: AskId(1) }));
+    assert_eq!(sent.bounce, Some(InboxSubmission::AskBounced { ask: AskId(1) }));
     assert!(harness.session().is_at_rest() && harness.session().current_turn.is_some());
-    let reply = Submission::Reply { ask: AskId(1), reply: AskOutcome::Answered { body: json!("sunny") } };
+    let reply = InboxSubmission::Reply { ask: AskId(1), reply: AskOutcome::Answered { body: json!("sunny") } };
     let stranger = submit(&mut harness, Some("stranger"), reply.clone());
     assert!(matches!(stranger.submission_outcome, Some(Err(InputRefusal::NotWaiting(_)))));
     submit(&mut harness, Some("peer"), reply.clone());
@@ -78,9 +78,9 @@ fn r11_a_question_without_a_reply_expires() {
 fn a_question_to_nobody_bounces() {
     let mut harness = asking(ask_peer);
     harness.send_message("go");
-    let forged = submit(&mut harness, Some("peer"), Submission::AskBounced { ask: AskId(1) });
+    let forged = submit(&mut harness, Some("peer"), InboxSubmission::AskBounced { ask: AskId(1) });
     assert!(matches!(forged.submission_outcome, Some(Err(_))), "only the session's own commits bounce");
-    submit(&mut harness, Some("test"), Submission::AskBounced { ask: AskId(1) });
+    submit(&mut harness, Some("test"), InboxSubmission::AskBounced { ask: AskId(1) });
     assert!(matches!(&ask_outcomes(&harness)[..], [AskOutcome::Refused { .. }]));
 }
 
@@ -91,7 +91,7 @@ fn r11_a_question_reaches_the_flow_during_a_turn() {
         let decision = submit(harness, Some("peer"), ask("weather"));
         let [reply] = &decision.submissions[..] else { panic!("{:?}", decision.submissions) };
         assert_eq!((reply.to.as_str(), reply.expected_uid), ("peer", Some(SessionUid(7))));
-        let expected = Submission::Reply { ask: AskId(3), reply: AskOutcome::Answered { body: json!("sunny") } };
+        let expected = InboxSubmission::Reply { ask: AskId(3), reply: AskOutcome::Answered { body: json!("sunny") } };
         assert_eq!(reply.submission, expected);
     });
 }
@@ -101,7 +101,10 @@ fn an_unknown_topic_is_answered_with_an_error() {
     let mut harness = answering();
     let decision = submit(&mut harness, Some("peer"), ask("politics"));
     assert!(matches!(decision.submission_outcome, Some(Err(InputRefusal::UnknownTopic { .. }))));
-    assert!(matches!(&decision.submissions[0].submission, Submission::Reply { reply: AskOutcome::Refused { .. }, .. }));
+    assert!(matches!(
+        &decision.submissions[0].submission,
+        InboxSubmission::Reply { reply: AskOutcome::Refused { .. }, .. }
+    ));
     let from_client = submit(&mut harness, None, ask("weather"));
     assert!(matches!(from_client.submission_outcome, Some(Err(InputRefusal::UnusableSubmission(_)))));
 }
@@ -110,15 +113,15 @@ fn claiming() -> SessionHarness {
     asking(|| FlowStep::Claim { workspace: "shop".into(), name: "execute".into(), wait_ms: 1_000 })
 }
 
-fn granted() -> Submission {
-    Submission::Reply { ask: AskId(1), reply: AskOutcome::Answered { body: json!({}) } }
+fn granted() -> InboxSubmission {
+    InboxSubmission::Reply { ask: AskId(1), reply: AskOutcome::Answered { body: json!({}) } }
 }
 
 #[test]
 fn a_claim_is_held_until_the_session_closes() {
     let mut harness = claiming();
     let decision = harness.try_input(super::message("go")).expect("accepted");
-    assert!(matches!(&decision.submissions[0].submission, Submission::Ask { topic, .. } if topic == CLAIM_TOPIC));
+    assert!(matches!(&decision.submissions[0].submission, InboxSubmission::Ask { topic, .. } if topic == CLAIM_TOPIC));
     submit(&mut harness, Some("shop"), granted());
     assert!(harness.session().claim.as_ref().is_some_and(|claim| claim.is_held));
     harness.send_message("again");
@@ -129,7 +132,7 @@ fn a_claim_is_held_until_the_session_closes() {
     let closed = harness.try_input(SessionInput::Operator(OperatorCommand::Close)).expect("accepted");
     assert!(harness.session().claim.is_none());
     assert!(matches!(&closed.submissions[..], [released]
-        if matches!(&released.submission, Submission::Ask { topic, .. } if topic == RELEASE_TOPIC)));
+        if matches!(&released.submission, InboxSubmission::Ask { topic, .. } if topic == RELEASE_TOPIC)));
 }
 
 #[test]
@@ -158,7 +161,7 @@ fn r7_a_copy_holds_no_claim_and_owes_no_reply() {
 #[test]
 fn an_entry_that_cannot_be_read_is_recorded_and_refused() {
     let mut harness = answering();
-    let unknown = serde_json::from_str::<Submission>("{\"type\":\"from_the_future\"}");
+    let unknown = serde_json::from_str::<InboxSubmission>("{\"type\":\"from_the_future\"}");
     let content = Err(unknown.expect_err("there is no such submission").to_string());
     let input = SessionInput::Submitted { id: segue_core::ids::SubmissionId(5), sender: None, content };
     let decision = harness.try_input(input).expect("handled");

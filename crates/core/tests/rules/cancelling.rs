@@ -6,7 +6,7 @@ use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, MidTurnPolicy, TurnOutcome};
 use segue_core::flow::{FlowStep, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
-use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, ModelReply, TokenUsage};
+use segue_core::prompt::{CallFailure, CallFailureKind, FailedCallAttemptCost, ModelReply, TokenUsage};
 use segue_core::scope::Scope;
 use segue_core::session::{SessionState, UsageTotals};
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -31,8 +31,8 @@ fn answer(call: u32, text: &str) -> SessionInput {
     SessionInput::Answer { call: CallId(call), attempt: 1, reply, cost_microusd: Some(7), duration_ms: 5 }
 }
 
-fn failure(call: u32, cost: Option<FailedAttemptCost>) -> SessionInput {
-    let failure = CallFailure { cost, ..CallFailure::new(FailureKind::Network, "cut off") };
+fn failure(call: u32, cost: Option<FailedCallAttemptCost>) -> SessionInput {
+    let failure = CallFailure { cost, ..CallFailure::new(CallFailureKind::Network, "cut off") };
     SessionInput::CallFailure { call: CallId(call), attempt: 1, failure }
 }
 
@@ -86,7 +86,7 @@ fn call_abandoned_in_flight_has_an_unknown_outcome() {
 
 #[test]
 fn unknown_outcome_is_counted_once_when_it_arrives() {
-    let paid = FailedAttemptCost {
+    let paid = FailedCallAttemptCost {
         usage: Some(TokenUsage { input_tokens: 100, output_tokens: 3, ..TokenUsage::default() }),
         cost_microusd: Some(5),
     };
@@ -137,13 +137,13 @@ fn attempt_that_had_not_started_is_not_billed() {
     let mut harness = chat();
     harness
         .send_message("hi")
-        .fail_call("speaker", FailureKind::Overload)
+        .fail_call("speaker", CallFailureKind::Overload)
         .run_command(OperatorCommand::Cancel { turn: None });
     assert_eq!(cancelled(&harness), [(1, false)], "it waited for its next try");
     assert!(harness.try_input(failure(1, None)).is_err(), "so nothing is known of it that was not known before");
     harness
         .send_message("again")
-        .fail_call("speaker", FailureKind::Overload)
+        .fail_call("speaker", CallFailureKind::Overload)
         .advance_clock(60_000)
         .run_command(OperatorCommand::Cancel { turn: None });
     assert_eq!(cancelled(&harness), [(1, false), (2, true)], "its time had come");

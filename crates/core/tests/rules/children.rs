@@ -1,17 +1,19 @@
 //! Child sessions: starting, allotments, results, closing, copies.
 
-use segue_core::decide::{Decision, InputRefusal, OperatorCommand, SessionInput, Submission, SubmissionSender};
-use segue_core::event::{ChildAllotment, ChildOrigin, ChildOutcome, Event, SessionOpened, TurnOutcome};
-use segue_core::flow::{FlowStep, SpawnChildRequest};
+use segue_core::decide::{Decision, InboxSubmission, InputRefusal, OperatorCommand, SessionInput, SubmittingSession};
+use segue_core::event::{
+    ChildSessionAllotment, ChildSessionOrigin, ChildSessionOutcome, Event, SessionOpened, TurnOutcome,
+};
+use segue_core::flow::{FlowStep, SpawnChildSessionRequest};
 use segue_core::ids::{ChildId, Seq, SessionUid, SubmissionId};
-use segue_core::session::ChildUsage;
+use segue_core::session::ChildSessionUsage;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::{Value, json};
 
 use super::{events, outcomes, refused_steps};
 
-fn request(key: &str) -> SpawnChildRequest {
-    SpawnChildRequest {
+fn request(key: &str) -> SpawnChildSessionRequest {
+    SpawnChildSessionRequest {
         flow: "helper".into(),
         key: key.to_owned(),
         title: None,
@@ -23,7 +25,7 @@ fn request(key: &str) -> SpawnChildRequest {
 }
 
 /// A session that starts the given children in each turn and ends the turn when the first of them has ended.
-fn parent(children: Vec<SpawnChildRequest>) -> SessionHarness {
+fn parent(children: Vec<SpawnChildSessionRequest>) -> SessionHarness {
     let mut spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
     spec.child_flows.insert("helper".into());
     SessionHarness::open(ClosureFlow::new(spec, move |view, event| match &event.event {
@@ -36,7 +38,7 @@ fn parent(children: Vec<SpawnChildRequest>) -> SessionHarness {
 }
 
 /// The opening of the fourth child of `boss`.
-fn opened_as_child(allotment: ChildAllotment) -> SessionOpened {
+fn opened_as_child(allotment: ChildSessionAllotment) -> SessionOpened {
     SessionOpened {
         flow_definition: None,
         format: 1,
@@ -46,12 +48,12 @@ fn opened_as_child(allotment: ChildAllotment) -> SessionOpened {
         mid_turn_policy: Default::default(),
         settings: Value::Null,
         model_overrides: Default::default(),
-        child_origin: Some(ChildOrigin { parent: "boss".into(), child: ChildId(4), allotment }),
+        child_origin: Some(ChildSessionOrigin { parent: "boss".into(), child: ChildId(4), allotment }),
     }
 }
 
 /// A child session that starts children itself, and ends its turn at once.
-fn child(allotment: ChildAllotment, children: Vec<SpawnChildRequest>) -> SessionHarness {
+fn child(allotment: ChildSessionAllotment, children: Vec<SpawnChildSessionRequest>) -> SessionHarness {
     let mut spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role());
     spec.child_flows.insert("helper".into());
     let flow = ClosureFlow::new(spec, move |_, event| match &event.event {
@@ -62,8 +64,8 @@ fn child(allotment: ChildAllotment, children: Vec<SpawnChildRequest>) -> Session
     SessionHarness::open_session(flow, opened_as_child(allotment))
 }
 
-fn allotment(cost: Option<u64>, depth: u32, descendants: u32, at_once: u32) -> ChildAllotment {
-    ChildAllotment {
+fn allotment(cost: Option<u64>, depth: u32, descendants: u32, at_once: u32) -> ChildSessionAllotment {
+    ChildSessionAllotment {
         cost_microusd_max: cost,
         depth_max: depth,
         descendants_max: descendants,
@@ -71,15 +73,15 @@ fn allotment(cost: Option<u64>, depth: u32, descendants: u32, at_once: u32) -> C
     }
 }
 
-pub(super) fn submit(harness: &mut SessionHarness, from: Option<&str>, submission: Submission) -> Decision {
-    let sender = from.map(|session| SubmissionSender { session: session.into(), uid: SessionUid(7) });
+pub(super) fn submit(harness: &mut SessionHarness, from: Option<&str>, submission: InboxSubmission) -> Decision {
+    let sender = from.map(|session| SubmittingSession { session: session.into(), uid: SessionUid(7) });
     let input = SessionInput::Submitted { id: SubmissionId(1), sender, content: Ok(submission) };
     harness.try_input(input).expect("an entry is never refused as an input")
 }
 
-fn ended(result: Value, cost: u64) -> Submission {
-    let usage = ChildUsage { calls: 2, cost_microusd: cost, ..ChildUsage::default() };
-    Submission::ChildEnded { child: ChildId(1), outcome: ChildOutcome::Done { result }, usage }
+fn ended(result: Value, cost: u64) -> InboxSubmission {
+    let usage = ChildSessionUsage { calls: 2, cost_microusd: cost, ..ChildSessionUsage::default() };
+    InboxSubmission::ChildEnded { child: ChildId(1), outcome: ChildSessionOutcome::Done { result }, usage }
 }
 
 #[test]
@@ -124,7 +126,7 @@ fn r16_children_stay_within_the_allotment() {
     assert_eq!(refused_steps(&harness), ["child `c` of flow `helper`: 2 children are open, which is the maximum"]);
     let mut greedy = child(
         allotment(Some(100), 1, 8, 8),
-        vec![SpawnChildRequest { allotment: Some(allotment(Some(101), 0, 0, 0)), ..request("greedy") }],
+        vec![SpawnChildSessionRequest { allotment: Some(allotment(Some(101), 0, 0, 0)), ..request("greedy") }],
     );
     greedy.send_message("go");
     assert_eq!(
@@ -152,8 +154,8 @@ fn r16_a_child_makes_no_call_beyond_its_money() {
 
 #[test]
 fn a_flow_that_is_not_declared_and_settings_that_are_invalid_are_refused() {
-    let undeclared = SpawnChildRequest { flow: "unknown".into(), ..request("a") };
-    let invalid = SpawnChildRequest { settings: json!("there is no such setting"), ..request("b") };
+    let undeclared = SpawnChildSessionRequest { flow: "unknown".into(), ..request("a") };
+    let invalid = SpawnChildSessionRequest { settings: json!("there is no such setting"), ..request("b") };
     let mut harness = parent(vec![undeclared, invalid, request("c"), request("c")]);
     harness.send_message("go");
     assert_eq!(
@@ -173,15 +175,15 @@ fn a_cancelled_turn_tells_its_children_to_close() {
     let decision = harness.try_input(SessionInput::Operator(OperatorCommand::Cancel { turn: None })).expect("accepted");
     let [told] = &decision.submissions[..] else { panic!("{:?}", decision.submissions) };
     assert_eq!(told.to, "test~1");
-    assert!(matches!(&told.submission, Submission::CloseChild { child: ChildId(1), .. }));
+    assert!(matches!(&told.submission, InboxSubmission::CloseChild { child: ChildId(1), .. }));
     assert!(harness.session().is_at_rest());
     submit(
         &mut harness,
         Some("test~1"),
-        Submission::ChildEnded {
+        InboxSubmission::ChildEnded {
             child: ChildId(1),
-            outcome: ChildOutcome::Closed { reason: "told".into() },
-            usage: ChildUsage { cost_microusd: 9, ..ChildUsage::default() },
+            outcome: ChildSessionOutcome::Closed { reason: "told".into() },
+            usage: ChildSessionUsage { cost_microusd: 9, ..ChildSessionUsage::default() },
         },
     );
     assert!(harness.session().open_children.is_empty());
@@ -192,13 +194,13 @@ fn a_cancelled_turn_tells_its_children_to_close() {
 fn a_closed_child_reports_its_result_once() {
     let mut harness = child(allotment(None, 0, 0, 0), Vec::new());
     harness.send_message("go");
-    let close = Submission::CloseChild { child: ChildId(4), reason: "enough".into() };
+    let close = InboxSubmission::CloseChild { child: ChildId(4), reason: "enough".into() };
     let stranger = submit(&mut harness, Some("other"), close.clone());
     assert!(matches!(stranger.submission_outcome, Some(Err(_))) && stranger.submissions.is_empty());
     let decision = submit(&mut harness, Some("boss"), close.clone());
     let [report] = &decision.submissions[..] else { panic!("{:?}", decision.submissions) };
     assert_eq!(report.to, "boss");
-    assert!(matches!(&report.submission, Submission::ChildEnded { child: ChildId(4), .. }));
+    assert!(matches!(&report.submission, InboxSubmission::ChildEnded { child: ChildId(4), .. }));
     assert!(submit(&mut harness, Some("boss"), close).submissions.is_empty(), "it was reported");
 }
 
@@ -226,14 +228,14 @@ fn r11_a_child_that_does_not_end_in_time_is_told_to_close() {
         Event::ChildEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,
     });
-    assert_eq!(timed_out, [ChildOutcome::TimedOut]);
+    assert_eq!(timed_out, [ChildSessionOutcome::TimedOut]);
     assert_eq!(outcomes(&harness), ["done"]);
 }
 
 #[test]
 fn a_child_whose_first_message_is_refused_closes() {
     let mut harness = child(allotment(None, 0, 0, 0), Vec::new());
-    let message = Submission::Message {
+    let message = InboxSubmission::Message {
         text: "control \u{7} character".into(),
         idempotency_key: None,
         mid_turn_policy: None,
@@ -241,5 +243,5 @@ fn a_child_whose_first_message_is_refused_closes() {
     };
     let decision = submit(&mut harness, Some("boss"), message);
     assert!(matches!(decision.submission_outcome, Some(Err(InputRefusal::ControlCharacter { .. }))));
-    assert!(matches!(&decision.submissions[0].submission, Submission::ChildEnded { .. }));
+    assert!(matches!(&decision.submissions[0].submission, InboxSubmission::ChildEnded { .. }));
 }

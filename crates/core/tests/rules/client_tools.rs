@@ -1,10 +1,10 @@
 //! Tools that the client runs itself.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::event::{ClientToolResult, Event, ToolRunHoldReason, TurnOptions};
+use segue_core::event::{ClientToolResult, ClientTurnOptions, Event, ToolRunHoldReason};
 use segue_core::ids::ToolRunId;
 use segue_core::prompt::{
-    ModelOutputFormat, ModelReply, ModelToolSpec, StopReason, ToolCall, ToolChoice, ToolUseRules,
+    ModelOutputFormat, ModelReply, ModelToolSpec, ModelToolUseRules, StopReason, ToolCall, ToolChoice,
 };
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -18,16 +18,16 @@ fn flow() -> ClosureFlow {
     ClosureFlow::new(ClosureFlow::spec_with_role(role), ClosureFlow::react_as_chat)
 }
 
-fn options(tools: &[&str]) -> TurnOptions {
+fn options(tools: &[&str]) -> ClientTurnOptions {
     let tool = |name: &&str| ModelToolSpec {
         name: (*name).into(),
         description: String::new(),
         parameters: json!({"type": "object"}),
     };
-    TurnOptions { tools: tools.iter().map(tool).collect(), ..TurnOptions::default() }
+    ClientTurnOptions { tools: tools.iter().map(tool).collect(), ..ClientTurnOptions::default() }
 }
 
-fn message(options: TurnOptions) -> SessionInput {
+fn message(options: ClientTurnOptions) -> SessionInput {
     SessionInput::ClientMessage { text: "look".to_owned(), idempotency_key: None, images: Vec::new(), options }
 }
 
@@ -91,9 +91,9 @@ fn unknown_tool_is_refused_and_an_excess_call_is_dropped() {
     harness.reply_to_call("speaker", calls(&["jump"]));
     assert!(harness.session().held_tool_runs.is_empty());
     assert!(harness.prompt_for_role("speaker").messages.last().is_some_and(|message| message.failed));
-    let tool_use = ToolUseRules { choice: ToolChoice::Required, is_single_call: true };
+    let tool_use = ModelToolUseRules { choice: ToolChoice::Required, is_single_call: true };
     let mut harness = SessionHarness::open(flow());
-    harness.apply_input(message(TurnOptions { tool_use: tool_use.clone(), ..options(&["look"]) }));
+    harness.apply_input(message(ClientTurnOptions { tool_use: tool_use.clone(), ..options(&["look"]) }));
     assert_eq!(harness.prompt_for_role("speaker").tool_use, tool_use);
     harness.reply_to_call("speaker", calls(&["look", "look"]));
     assert_eq!(harness.session().held_tool_runs.len(), 1);
@@ -103,7 +103,8 @@ fn unknown_tool_is_refused_and_an_excess_call_is_dropped() {
 fn options_apply_to_their_turn_and_change_with_the_results() {
     let mut harness = SessionHarness::open(flow());
     let schema = json!({"type": "object"});
-    harness.apply_input(message(TurnOptions { output_schema: Some(schema.clone()), ..options(&["look", "hear"]) }));
+    harness
+        .apply_input(message(ClientTurnOptions { output_schema: Some(schema.clone()), ..options(&["look", "hear"]) }));
     let first = harness.prompt_for_role("speaker");
     assert_eq!((first.tools.len(), first.output_format), (2, ModelOutputFormat::Json(schema)));
     harness.reply_to_call("speaker", calls(&["hear"]));

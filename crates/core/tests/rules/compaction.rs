@@ -1,12 +1,12 @@
 //! Threads that no longer fit: which messages are folded, which are kept, who writes the summary, and what happens
 //! without one.
 
-use segue_core::context::{ContextKind, FragmentSpec, PreviousPromptComparison};
+use segue_core::context::{FragmentContentKind, FragmentSpec, PreviousPromptComparison};
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, ThreadCompacted, TurnOutcome};
-use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ThreadLengthLimit, ToolRunnerKind};
+use segue_core::flow::{FlowSpec, FlowStep, RoleSpec, ThreadCompactionThreshold, ToolRunnerKind};
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::prompt::{ChatRole, FailureKind};
+use segue_core::prompt::{CallFailureKind, ChatRole};
 use segue_core::scope::Scope;
 use segue_core::session::Thread;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -43,7 +43,7 @@ fn talk_until_full(harness: &mut SessionHarness) {
 #[test]
 fn thread_that_reaches_the_limit_of_its_role_is_compacted_although_it_would_fit() {
     let mut speaker = speaker();
-    speaker.compaction.thread_limit = Some(ThreadLengthLimit { tokens_max: 800, tokens_kept: 400 });
+    speaker.compaction.thread_limit = Some(ThreadCompactionThreshold { tokens_max: 800, tokens_kept: 400 });
     let mut harness = harness(with_summarizer(speaker));
     harness.set_window(100_000);
     for turn in 0..20 {
@@ -65,7 +65,7 @@ fn thread_that_reaches_the_limit_of_its_role_is_compacted_although_it_would_fit(
 #[test]
 fn limit_that_the_opening_alone_exceeds_does_not_stop_the_role() {
     let mut speaker = speaker();
-    speaker.compaction.thread_limit = Some(ThreadLengthLimit { tokens_max: 2, tokens_kept: 1 });
+    speaker.compaction.thread_limit = Some(ThreadCompactionThreshold { tokens_max: 2, tokens_kept: 1 });
     let mut harness = harness(with_summarizer(speaker));
     for _ in 0..3 {
         harness.send_message("hello").answer_call("speaker", "good day");
@@ -77,7 +77,7 @@ fn limit_that_the_opening_alone_exceeds_does_not_stop_the_role() {
 #[test]
 fn limit_must_keep_less_than_it_allows() {
     let mut speaker = speaker();
-    speaker.compaction.thread_limit = Some(ThreadLengthLimit { tokens_max: 800, tokens_kept: 800 });
+    speaker.compaction.thread_limit = Some(ThreadCompactionThreshold { tokens_max: 800, tokens_kept: 800 });
     let errors = ClosureFlow::spec_with_role(speaker).validation_errors();
     assert!(errors.iter().any(|error| error.contains("must keep fewer tokens")), "{errors:?}");
 }
@@ -147,7 +147,7 @@ fn thread_is_trimmed_if_the_summary_fails() {
         let mut harness = harness(with_summarizer(speaker()));
         talk_until_full(&mut harness);
         match summary {
-            None => harness.fail_call("scribe", FailureKind::Refused),
+            None => harness.fail_call("scribe", CallFailureKind::Refused),
             Some(blank) => harness.answer_call("scribe", blank),
         };
         let folded = compactions(&harness)[0].folded_entries;
@@ -267,7 +267,7 @@ fn prompt_that_can_never_fit_fails_with_the_reason() {
         _ => None,
     });
     assert_eq!(failures.len(), 2);
-    assert_eq!(failures[0].kind, FailureKind::ContextTooLong);
+    assert_eq!(failures[0].kind, CallFailureKind::ContextTooLong);
     assert_eq!(
         failures[0].message,
         "the prompt has 2010 tokens, which leaves no space for an answer in a window of 2000"
@@ -390,7 +390,7 @@ fn earlier_summary_is_kept_if_the_next_one_fails() {
         talk_until(&mut harness, |harness| harness.open_call_roles() == ["scribe"]);
         assert!(harness.prompt_for_role("scribe").messages[0].text().starts_with("so far: they talked"));
         match summary {
-            None => harness.fail_call("scribe", FailureKind::Refused),
+            None => harness.fail_call("scribe", CallFailureKind::Refused),
             Some(blank) => harness.answer_call("scribe", blank),
         };
         assert_eq!(replacement_text(&harness), "so far: they talked");
@@ -408,7 +408,7 @@ fn earlier_summary_is_kept_if_the_vendor_finds_the_prompt_too_long() {
         .send_message("and now?")
         .answer_call("speaker", &words(200))
         .send_message("well?")
-        .fail_call("speaker", FailureKind::ContextTooLong);
+        .fail_call("speaker", CallFailureKind::ContextTooLong);
     assert_eq!(compactions(&harness).len(), 2);
     assert_eq!(replacement_text(&harness), "so far: they talked");
 }
@@ -425,7 +425,7 @@ fn earlier_summary_is_dropped_if_it_does_not_fit() {
     harness.answer_call("speaker", &words(200)).set_window(1_400);
     harness.send_message("and now on a small model");
     while harness.open_call_roles() == ["scribe"] {
-        harness.fail_call("scribe", FailureKind::Refused);
+        harness.fail_call("scribe", CallFailureKind::Refused);
     }
     assert_eq!(harness.open_call_roles(), ["speaker"], "the call is made all the same");
     let receipt = &harness.session().open_calls.values().next().expect("it is open").opened.receipt;
@@ -598,7 +598,7 @@ fn summarizer_with_a_persistent_scope_or_tools_is_invalid() {
     );
     let phaseless = ClosureFlow::spec_with_role(
         RoleSpec::new("x", Scope::per_phase())
-            .with_ask("go", [FragmentSpec::changing("message", ContextKind::UserWords)]),
+            .with_ask("go", [FragmentSpec::changing("message", FragmentContentKind::UserWords)]),
     );
     assert_eq!(phaseless.validation_errors(), ["role `x`: its scope ends with the phase, but it has no phase graph"]);
 }

@@ -81,7 +81,7 @@ fn a_refused_input_changes_nothing() {
         message(""),
         SessionInput::Operator(OperatorCommand::Resolve {
             call: segue_core::ids::CallId(1),
-            resolution: segue_core::decide::UnknownCallResolution::Fail,
+            resolution: segue_core::decide::UnknownCallOutcomeResolution::Fail,
         }),
         SessionInput::Operator(OperatorCommand::Forget { role: "nobody".into(), agent: None, peer: None }),
         SessionInput::ToolResult { run: segue_core::ids::ToolRunId(1), result: ToolResult::default() },

@@ -2,7 +2,7 @@
 //! thread; answers with a schema of their own, and turns that a command starts.
 
 use segue_core::context::{
-    CallThread, ContextKind, FragmentRetention, FragmentSpec, PreviousPromptComparison, PromptReceipt,
+    CallThread, FragmentContentKind, FragmentRetention, FragmentSpec, PreviousPromptComparison, PromptReceipt,
 };
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{CallRequest, Event, TurnOutcome};
@@ -22,7 +22,7 @@ fn open_with_question() -> SessionHarness {
 }
 
 fn note_fragment() -> FragmentSpec {
-    FragmentSpec::changing("note", ContextKind::Task)
+    FragmentSpec::changing("note", FragmentContentKind::Task)
 }
 
 fn open_with_role(speaker: RoleSpec) -> SessionHarness {
@@ -126,7 +126,7 @@ fn standalone_question_costs_the_same_however_long_the_thread_is() {
 
 /// Opens a session in which each reply is asked for with a note that does not stay in the thread.
 fn open_with_passing_note() -> SessionHarness {
-    let message = FragmentSpec::changing("message", ContextKind::UserWords);
+    let message = FragmentSpec::changing("message", FragmentContentKind::UserWords);
     let speaker = ClosureFlow::speaker_role()
         .with_ask("reply", [note_fragment().with_retention(FragmentRetention::CallOnly), message]);
     let flow = ClosureFlow::new(ClosureFlow::spec_with_role(speaker), |_, event| match &event.event {

@@ -1,11 +1,11 @@
 //! Forks made while calls outside turns were in flight. The fork has made none of them: it makes them once it is
 //! started, and the original's cost is not counted in it.
 
-use segue_core::decide::{OperatorCommand, RecomputeOverrides};
+use segue_core::decide::{OperatorCommand, RecomputeCallOverrides};
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::{FlowStep, ToolRunnerKind, UnknownOutcomePolicy};
 use segue_core::ids::CallId;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_core::scope::Scope;
 use segue_core::session::{Effect, UsageTotals};
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -85,7 +85,7 @@ fn fork_of_an_unresumed_fork_has_lost_nothing() {
 #[test]
 fn scheduled_retry_waits_in_the_fork_too() {
     let mut harness = at_work();
-    harness.fail_call("worker", FailureKind::Overload);
+    harness.fail_call("worker", CallFailureKind::Overload);
     let waits = pending_effects(&harness);
     let mut copy = deferred_fork(&harness);
     copy.crash_and_recover();
@@ -130,7 +130,7 @@ fn call_awaiting_an_operator_is_resolved_in_the_fork() {
 fn repeated_call_is_not_made_in_the_fork() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
     harness.send_message("hi").answer_call("speaker", "yes");
-    harness.recompute_call(CallId(1), &RecomputeOverrides::default());
+    harness.recompute_call(CallId(1), &RecomputeCallOverrides::default());
     let before = harness.session().ledger.total;
     harness.fork();
     assert_eq!(since_the_fork(&mut harness), "forked from test at event 9\nc2 cancelled: the session was forked\n");

@@ -3,9 +3,8 @@
 use segue_core::decide::SessionInput;
 use segue_core::event::{CallRequest, Event, TurnOutcome, UsageSource};
 use segue_core::flow::FlowStep;
-use segue_core::phase::Guard;
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
-use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, ModelReply, TokenUsage};
+use segue_core::phase::{Guard, PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
+use segue_core::prompt::{CallFailure, CallFailureKind, FailedCallAttemptCost, ModelReply, TokenUsage};
 use segue_core::scope::Scope;
 use segue_core::session::UsageTotals;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -67,7 +66,7 @@ fn sums_agree_by_role_model_phase_and_turn() {
     let phase =
         segue_core::event::PhaseGraphKey { graph: "talk".into(), owner: segue_core::event::PhaseStateOwner::Session };
     harness.run_command(segue_core::decide::OperatorCommand::Propose { phase, to: "late".into(), reason: None });
-    harness.send_message("again").fail_call("expert", FailureKind::Refused);
+    harness.send_message("again").fail_call("expert", CallFailureKind::Refused);
     reply(&mut harness, "speaker", Some(vendors), Some(5));
 
     let ledger = &harness.session().ledger;
@@ -115,13 +114,13 @@ fn cost_of_a_lost_answer_is_counted() {
     let mut harness = harness();
     harness.send_message("hello");
     let usage = TokenUsage { input_tokens: 100, output_tokens: 20, cached_tokens: 60, ..TokenUsage::default() };
-    let mut lose = |role: &str, spent: Option<FailedAttemptCost>| {
+    let mut lose = |role: &str, spent: Option<FailedCallAttemptCost>| {
         let (call, attempt) = harness.oldest_open_call(role);
-        let failure = CallFailure { cost: spent, ..CallFailure::new(FailureKind::UnusableReply, "no") };
+        let failure = CallFailure { cost: spent, ..CallFailure::new(CallFailureKind::UnusableReply, "no") };
         harness.apply_input(SessionInput::CallFailure { call, attempt, failure });
     };
-    lose("speaker", Some(FailedAttemptCost { usage: Some(usage), cost_microusd: Some(7) }));
-    lose("expert", Some(FailedAttemptCost::default()));
+    lose("speaker", Some(FailedCallAttemptCost { usage: Some(usage), cost_microusd: Some(7) }));
+    lose("expert", Some(FailedCallAttemptCost::default()));
     let ledger = &harness.session().ledger;
     let speaker = UsageTotals {
         failed_attempts: 1,

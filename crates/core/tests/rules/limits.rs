@@ -4,7 +4,7 @@ use segue_core::decide::SessionInput;
 use segue_core::event::{AgentMessagePriority, Event, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::prompt::{CallFailure, FailureKind, ModelReply, ToolCall};
+use segue_core::prompt::{CallFailure, CallFailureKind, ModelReply, ToolCall};
 use segue_core::scope::Scope;
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
@@ -88,7 +88,7 @@ fn oldest_threads_prompts_and_abandoned_calls_are_dropped_first() {
         for turn in 0..SESSION_LIMITS.threads_max + 8 {
             harness.send_message("go");
             if turn < SESSION_LIMITS.abandoned_calls_max + 3 {
-                harness.fail_call("expert", FailureKind::Refused);
+                harness.fail_call("expert", CallFailureKind::Refused);
             } else {
                 harness.answer_call("expert", "hello");
             }
@@ -184,7 +184,7 @@ fn oversized_tool_call_is_dropped_and_the_others_run() {
 fn long_failure_message_is_cut() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
     harness.send_message("hi");
-    let failure = CallFailure::new(FailureKind::Refused, "<html>".repeat(100_000));
+    let failure = CallFailure::new(CallFailureKind::Refused, "<html>".repeat(100_000));
     harness.apply_input(SessionInput::CallFailure { call: segue_core::ids::CallId(1), attempt: 1, failure });
     let kept = super::events(&harness, |event| match event {
         Event::CallFailed { failure, .. } => Some(failure.message.len()),

@@ -6,9 +6,10 @@ use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
 use segue_core::event::{CallRequest, Event, PhaseGraphKey, PhaseStateOwner, TurnOutcome};
 use segue_core::flow::{FlowSpec, FlowStep, RoleSpec};
 use segue_core::handover::{HandoverDocument, HandoverProvenance, HandoverSpec};
-use segue_core::phase::{ConditionVerdict, Guard, TransitionProposer};
-use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
-use segue_core::phase::{TransitionCause, TransitionNote};
+use segue_core::phase::{
+    Guard, PhaseConditionVerdict, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec,
+    PhaseTransitionCause, PhaseTransitionNote, PhaseTransitionProposer,
+};
 use segue_core::scope::Scope;
 use segue_core::session::Effect;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -65,7 +66,7 @@ fn phase(harness: &SessionHarness) -> (String, u32, u32, u32) {
 fn expiries(harness: &SessionHarness) -> Vec<String> {
     events(harness, |event| match event {
         Event::PhaseEntered(entered) => match &entered.transition.cause {
-            TransitionCause::Expired { limit, .. } => Some(format!("{limit:?} → {}", entered.transition.to)),
+            PhaseTransitionCause::Expired { limit, .. } => Some(format!("{limit:?} → {}", entered.transition.to)),
             _ => None,
         },
         _ => None,
@@ -214,8 +215,8 @@ fn t9_gate_is_closed_by_evidence_that_the_flow_sees_on_leaving() {
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_phase_graph("talk")).with_graph(graph);
     let flow = ClosureFlow::new(spec, ClosureFlow::react_as_chat).with_conditions(|view, _, condition| {
         match (condition, view.session.last_reply.is_some()) {
-            ("approved", true) => ConditionVerdict::Holds,
-            ("approved", false) => ConditionVerdict::Fails("nobody has replied".to_owned()),
+            ("approved", true) => PhaseConditionVerdict::Holds,
+            ("approved", false) => PhaseConditionVerdict::Fails("nobody has replied".to_owned()),
             _ => panic!("unexpected condition {condition}"),
         }
     });
@@ -251,10 +252,15 @@ fn turn_with_a_transition_counts_in_the_phases_with_calls() {
                     calls: Vec::new(),
                     provenance: HandoverProvenance::Emitted,
                 };
-                let by = TransitionProposer::Role("speaker".into());
+                let by = PhaseTransitionProposer::Role("speaker".into());
                 vec![
                     hand,
-                    FlowStep::ProposePhase { phase: key(), to: "review".into(), by, note: TransitionNote::default() },
+                    FlowStep::ProposePhase {
+                        phase: key(),
+                        to: "review".into(),
+                        by,
+                        note: PhaseTransitionNote::default(),
+                    },
                     FlowStep::Call(CallRequest::new("speaker", "reply")),
                 ]
             }
@@ -364,8 +370,8 @@ fn agents_graph_starts_with_its_first_call_and_sees_later_handovers() {
             FlowStep::ProposePhase {
                 phase: proposed.clone(),
                 to: "review".into(),
-                by: TransitionProposer::Agent("ann".into()),
-                note: TransitionNote::default(),
+                by: PhaseTransitionProposer::Agent("ann".into()),
+                note: PhaseTransitionNote::default(),
             },
         ],
         _ => Vec::new(),
@@ -394,8 +400,8 @@ fn handover_opens_guards_only_of_its_owners_graph() {
     let propose = move |agent: &str| FlowStep::ProposePhase {
         phase: graph_of(agent),
         to: "review".into(),
-        by: TransitionProposer::Agent(agent.into()),
-        note: TransitionNote::default(),
+        by: PhaseTransitionProposer::Agent(agent.into()),
+        note: PhaseTransitionNote::default(),
     };
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, move |_, event| match &event.event {
         Event::TurnStarted { .. } => {

@@ -1,10 +1,10 @@
 //! Repeated calls outside the timeline, and private asks.
 
 use segue_core::body::BodyVisibility;
-use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeOverrides, SessionInput, prepare_recomputation};
+use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeCallOverrides, SessionInput, prepare_recomputation};
 use segue_core::event::Event;
 use segue_core::flow::{FlowStep, PrivateAskKind, RoleSpec};
-use segue_core::prompt::{FailureKind, ModelReply};
+use segue_core::prompt::{CallFailureKind, ModelReply};
 use segue_core::session::SessionState;
 use segue_core::signal::BlockSet;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -29,8 +29,10 @@ fn past_call_is_repeated_and_nothing_else_changes() {
     harness.send_message("one").answer_call("speaker", "uno").send_message("two").answer_call("speaker", "dos");
     let first = first_call(&harness);
     let (threads, turns) = (harness.session().threads.clone(), outcomes(&harness).len());
-    let again = harness
-        .recompute_call(first, &RecomputeOverrides { model: Some("other".into()), ..RecomputeOverrides::default() });
+    let again = harness.recompute_call(
+        first,
+        &RecomputeCallOverrides { model: Some("other".into()), ..RecomputeCallOverrides::default() },
+    );
     assert_eq!(
         harness.prompt_for_call(again).messages,
         harness.rebuild_prompt(first).messages,
@@ -50,10 +52,10 @@ fn past_call_is_repeated_and_nothing_else_changes() {
 fn repeated_call_is_retried_recovered_and_abandoned_like_any_other() {
     let mut harness = chat();
     harness.send_message("one").answer_call("speaker", "uno");
-    harness.recompute_call(first_call(&harness), &RecomputeOverrides::default());
-    harness.fail_call("speaker", FailureKind::Overload).advance_and_tick(100_000).crash_and_recover();
+    harness.recompute_call(first_call(&harness), &RecomputeCallOverrides::default());
+    harness.fail_call("speaker", CallFailureKind::Overload).advance_and_tick(100_000).crash_and_recover();
     assert_eq!(harness.oldest_open_call("speaker").1, 3);
-    harness.fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.fail_call("speaker", CallFailureKind::InvalidApiKey);
     assert!(harness.session().is_idle());
     assert_eq!(harness.last_reply(), "uno");
 }
@@ -63,7 +65,7 @@ fn turn_does_not_wait_for_a_repeated_call_and_a_closed_session_makes_none() {
     let mut harness = chat();
     harness.send_message("one").answer_call("speaker", "uno");
     let first = first_call(&harness);
-    harness.recompute_call(first, &RecomputeOverrides::default());
+    harness.recompute_call(first, &RecomputeCallOverrides::default());
     let aside = harness.oldest_open_call("speaker").0;
     harness.send_message("two");
     let (call, attempt) = (segue_core::ids::CallId(aside.0 + 1), 1);
@@ -84,7 +86,7 @@ fn turn_does_not_wait_for_a_repeated_call_and_a_closed_session_makes_none() {
         &before,
         &harness.journal()[place],
         &[],
-        &RecomputeOverrides::default(),
+        &RecomputeCallOverrides::default(),
         harness.texts(),
     )
     .expect("every text is loaded");

@@ -1,11 +1,11 @@
 //! Calls and tools that were in flight when the process died.
 
-use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput, UnknownCallResolution};
-use segue_core::event::{Event, RetryDecision, UnknownToolRunResolution};
+use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput, UnknownCallOutcomeResolution};
+use segue_core::event::{Event, RetryDecision, UnknownToolRunOutcomeResolution};
 use segue_core::flow::{RoleSpec, ToolRunnerKind, UnknownOutcomePolicy};
 use segue_core::ids::{CallId, ToolRunId};
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::prompt::{FailureKind, ModelReply};
+use segue_core::prompt::{CallFailureKind, ModelReply};
 use segue_testkit::{ClosureFlow, SessionHarness};
 use serde_json::json;
 
@@ -36,7 +36,9 @@ fn an_unknown_call_fails_under_the_fail_policy() {
 
 #[test]
 fn unknown_call_waits_for_an_operator_under_the_ask_policy() {
-    for (how, outcome) in [(UnknownCallResolution::Retry, "done"), (UnknownCallResolution::Fail, "failed")] {
+    for (how, outcome) in
+        [(UnknownCallOutcomeResolution::Retry, "done"), (UnknownCallOutcomeResolution::Fail, "failed")]
+    {
         let mut harness = chat(UnknownOutcomePolicy::AskOperator);
         harness.send_message("hi").crash_and_recover();
         let spec = segue_core::flow::FlowSpec::new("x", "x");
@@ -46,7 +48,7 @@ fn unknown_call_waits_for_an_operator_under_the_ask_policy() {
         let answer = SessionInput::Answer { call: CallId(1), attempt: 1, reply, cost_microusd: None, duration_ms: 0 };
         assert!(matches!(harness.try_input(answer), Err(InputRefusal::CallNotPending { .. })));
         harness.crash_and_recover().run_command(OperatorCommand::Resolve { call: CallId(1), resolution: how });
-        if how == UnknownCallResolution::Retry {
+        if how == UnknownCallOutcomeResolution::Retry {
             harness.answer_call("speaker", "here");
         }
         assert_eq!(outcomes(&harness), [outcome]);
@@ -73,7 +75,7 @@ fn call_awaiting_an_operator_is_dropped_with_its_turn() {
 #[test]
 fn scheduled_retry_is_not_unknown() {
     let mut harness = chat(UnknownOutcomePolicy::Fail);
-    harness.send_message("hi").fail_call("speaker", FailureKind::Overload).crash_and_recover();
+    harness.send_message("hi").fail_call("speaker", CallFailureKind::Overload).crash_and_recover();
     assert_eq!(outcomes(&harness), [""; 0], "it had not started");
     harness.advance_and_tick(1_000).crash_and_recover();
     assert_eq!(outcomes(&harness), ["failed"], "it was due");
@@ -152,10 +154,10 @@ fn tool_run_of_unknown_outcome_waits_for_an_operator_if_its_declaration_says_so(
         text: text.map(str::to_owned),
     };
     let cases = [
-        (UnknownToolRunResolution::RunAgain, None, "Tool: found it\n", false),
-        (UnknownToolRunResolution::Fail, None, "it may or may not have taken effect\n", true),
-        (UnknownToolRunResolution::Fail, Some("it was not sent"), "Tool: it was not sent\n", true),
-        (UnknownToolRunResolution::Done, Some("it was sent"), "Tool: it was sent\n", false),
+        (UnknownToolRunOutcomeResolution::RunAgain, None, "Tool: found it\n", false),
+        (UnknownToolRunOutcomeResolution::Fail, None, "it may or may not have taken effect\n", true),
+        (UnknownToolRunOutcomeResolution::Fail, Some("it was not sent"), "Tool: it was not sent\n", true),
+        (UnknownToolRunOutcomeResolution::Done, Some("it was sent"), "Tool: it was sent\n", false),
     ];
     for (resolution, text, told, failed) in cases {
         let look = segue_core::flow::FlowToolDeclaration {
@@ -174,7 +176,7 @@ fn tool_run_of_unknown_outcome_waits_for_an_operator_if_its_declaration_says_so(
         let approve = OperatorCommand::Approve { run: ToolRunId(1), arguments: None, remember: false, by: None };
         assert!(harness.try_input(SessionInput::Operator(approve)).is_err(), "nobody asked for approval");
         harness.run_command(resolve(resolution, text));
-        if resolution == UnknownToolRunResolution::RunAgain {
+        if resolution == UnknownToolRunOutcomeResolution::RunAgain {
             harness.finish_tool("look", Ok("found it"));
         }
         assert!(harness.prompt_lines("speaker").ends_with(told), "{}", harness.prompt_lines("speaker"));

@@ -5,7 +5,7 @@ use segue_core::event::{CallRequest, Event, MidTurnPolicy, RetryDecision};
 use segue_core::flow::FlowStep;
 use segue_core::ids::CallId;
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, ModelReply};
+use segue_core::prompt::{CallFailure, CallFailureKind, FailedCallAttemptCost, ModelReply};
 use segue_core::scope::Scope;
 use segue_core::session::{Effect, OpenCallStatus};
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -21,7 +21,7 @@ fn answer(call: u32, attempt: u32, text: &str) -> SessionInput {
     SessionInput::Answer { call: CallId(call), attempt, reply, cost_microusd: Some(10), duration_ms: 5 }
 }
 
-fn failure(call: u32, attempt: u32, kind: FailureKind) -> SessionInput {
+fn failure(call: u32, attempt: u32, kind: CallFailureKind) -> SessionInput {
     SessionInput::CallFailure { call: CallId(call), attempt, failure: CallFailure::new(kind, "no") }
 }
 
@@ -43,7 +43,7 @@ fn transient_failure_is_retried_with_growing_delay_and_then_given_up() {
     harness.set_retry_random(0);
     harness.send_message("hi");
     for attempt in 1..=4 {
-        harness.apply_input(failure(1, attempt, FailureKind::Overload));
+        harness.apply_input(failure(1, attempt, CallFailureKind::Overload));
     }
     assert_eq!(waits(&harness), [250, 500, 1000], "half the backoff, and no jitter");
     assert_eq!(outcomes(&harness), ["failed"]);
@@ -52,8 +52,12 @@ fn transient_failure_is_retried_with_growing_delay_and_then_given_up() {
 
 #[test]
 fn permanent_failure_is_not_retried() {
-    for kind in [FailureKind::InvalidApiKey, FailureKind::Refused, FailureKind::ContextTooLong, FailureKind::BadRequest]
-    {
+    for kind in [
+        CallFailureKind::InvalidApiKey,
+        CallFailureKind::Refused,
+        CallFailureKind::ContextTooLong,
+        CallFailureKind::BadRequest,
+    ] {
         let mut harness = chat();
         harness.send_message("hi").apply_input(failure(1, 1, kind));
         assert_eq!(outcomes(&harness), ["failed"], "{kind}");
@@ -66,7 +70,7 @@ fn retry_after_of_a_vendor_is_respected() {
     let limited = |attempt, ms| SessionInput::CallFailure {
         call: CallId(1),
         attempt,
-        failure: CallFailure { retry_after_ms: Some(ms), ..CallFailure::new(FailureKind::RateLimit, "slow down") },
+        failure: CallFailure { retry_after_ms: Some(ms), ..CallFailure::new(CallFailureKind::RateLimit, "slow down") },
     };
     harness.send_message("hi").apply_input(limited(1, 45_000));
     assert_eq!(waits(&harness), [45_000]);
@@ -82,7 +86,7 @@ fn retry_after_of_a_vendor_is_respected() {
 #[test]
 fn answer_to_an_earlier_attempt_is_refused_while_another_is_in_flight() {
     let mut harness = chat();
-    harness.send_message("hi").apply_input(failure(1, 1, FailureKind::Timeout));
+    harness.send_message("hi").apply_input(failure(1, 1, CallFailureKind::Timeout));
     assert_eq!(
         harness.session().open_calls[&CallId(1)].status,
         OpenCallStatus::WaitingUntil(harness.now().plus_ms(257))
@@ -105,7 +109,7 @@ fn late_reply_is_refused() {
         Some(InputRefusal::CallNotPending { call: CallId(1), attempt: 1 })
     );
     assert_eq!(
-        harness.try_input(failure(1, 1, FailureKind::Network)).err(),
+        harness.try_input(failure(1, 1, CallFailureKind::Network)).err(),
         Some(InputRefusal::CallNotPending { call: CallId(1), attempt: 1 })
     );
     assert!(harness.try_input(answer(9, 1, "never asked")).is_err());
@@ -115,7 +119,7 @@ fn late_reply_is_refused() {
 #[test]
 fn late_answer_is_recorded_and_counted_and_changes_nothing_else() {
     let mut harness = chat();
-    harness.send_message("hi").apply_input(failure(1, 1, FailureKind::InvalidApiKey));
+    harness.send_message("hi").apply_input(failure(1, 1, CallFailureKind::InvalidApiKey));
     let threads = harness.session().threads.clone();
     harness.take_new_event_lines();
     harness.apply_input(answer(1, 1, "sorry for the delay"));
@@ -150,11 +154,11 @@ fn late_failure_is_recorded_for_its_cost_and_hidden_from_the_flow() {
     let mut harness = chat();
     harness
         .send_message("hi")
-        .fail_call("speaker", FailureKind::Overload)
+        .fail_call("speaker", CallFailureKind::Overload)
         .run_command(OperatorCommand::Cancel { turn: None })
         .send_message("again");
-    let spent = FailedAttemptCost { usage: None, cost_microusd: Some(7) };
-    let took = |spent| CallFailure { cost: spent, ..CallFailure::new(FailureKind::Network, "cut off") };
+    let spent = FailedCallAttemptCost { usage: None, cost_microusd: Some(7) };
+    let took = |spent| CallFailure { cost: spent, ..CallFailure::new(CallFailureKind::Network, "cut off") };
     let late = |spent| SessionInput::CallFailure { call: CallId(1), attempt: 2, failure: took(spent) };
     assert!(harness.try_input(late(None)).is_err(), "a free failure of a call that was not in flight is ignored");
     harness.apply_input(late(Some(spent)));

@@ -206,7 +206,7 @@ fn a_second_call_waits_for_all_rounds_of_the_first() {
 #[test]
 fn failed_first_call_lets_the_second_resume() {
     let mut harness = twice();
-    harness.send_message("go").fail_call("speaker", segue_core::prompt::FailureKind::Refused);
+    harness.send_message("go").fail_call("speaker", segue_core::prompt::CallFailureKind::Refused);
     assert_eq!(harness.prompt_lines("speaker"), "System: be speaker\nUser: second\n");
 }
 

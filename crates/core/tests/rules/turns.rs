@@ -5,7 +5,7 @@ use segue_core::event::{AgentMessagePriority, CallRequest, Event, TurnOutcome};
 use segue_core::flow::{FlowSpec, FlowStep, FlowToolDeclaration, ToolRunnerKind, UnknownOutcomePolicy};
 use segue_core::ids::TurnId;
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::session::Effect;
 use segue_testkit::{ClosureFlow, SessionHarness};
@@ -290,7 +290,7 @@ fn failed_turn_is_retried_with_its_messages() {
     harness.send_message("hello");
     assert_eq!(nothing(&mut harness), Some(InputRefusal::Busy), "it runs");
     harness
-        .fail_call("speaker", FailureKind::InvalidApiKey)
+        .fail_call("speaker", CallFailureKind::InvalidApiKey)
         .crash_and_recover()
         .run_command(OperatorCommand::Retry { turn: None });
     let turn = harness.session().current_turn.clone().expect("a turn runs");
@@ -306,7 +306,7 @@ fn failed_turn_is_retried_with_its_messages() {
     let message = turn.messages[0].message;
     assert_eq!(started, [(vec![message], None), (vec![message], Some(TurnId(1)))]);
     harness
-        .fail_call("speaker", FailureKind::InvalidApiKey)
+        .fail_call("speaker", CallFailureKind::InvalidApiKey)
         .run_command(OperatorCommand::Retry { turn: None })
         .answer_call("speaker", "hi");
     assert_eq!(outcomes(&harness), ["failed", "failed", "done"]);
@@ -318,7 +318,7 @@ fn failed_turn_cannot_be_retried_after_another_message() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
     harness
         .send_message("hello")
-        .fail_call("speaker", FailureKind::InvalidApiKey)
+        .fail_call("speaker", CallFailureKind::InvalidApiKey)
         .send_message("never mind")
         .answer_call("speaker", "ok");
     assert_eq!(
@@ -350,9 +350,9 @@ fn r9_delayed_cancel_does_not_end_the_next_turn() {
 fn r9_delayed_retry_does_not_repeat_another_turn() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
     let retry = |turn| SessionInput::Operator(OperatorCommand::Retry { turn: Some(TurnId(turn)) });
-    harness.send_message("one").fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.send_message("one").fail_call("speaker", CallFailureKind::InvalidApiKey);
     harness.apply_input(retry(1));
-    harness.fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.fail_call("speaker", CallFailureKind::InvalidApiKey);
     let stale = InputRefusal::StaleTurn { named: TurnId(1), current: TurnId(2) };
     assert_eq!(harness.try_input(retry(1)).err(), Some(stale), "a repeated request retries once");
     harness.apply_input(retry(2));

@@ -8,7 +8,7 @@ use segue_core::event::{
 use segue_core::flow::{FlowContext, FlowStep, ToolRunnerKind};
 use segue_core::ids::CallId;
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::prompt::{CallFailure, ChatRole, FailureKind, ImageMediaType, ModelReply, PromptImage};
+use segue_core::prompt::{CallFailure, CallFailureKind, ChatRole, ImageMediaType, ModelReply, PromptImage};
 use segue_testkit::{ClosureFlow, SessionHarness};
 
 use super::{brief, events, outcomes, tool, wants, words};
@@ -30,7 +30,7 @@ fn to_spare() -> Vec<(String, String)> {
     vec![("plain".to_owned(), "spare".to_owned())]
 }
 
-fn failing(attempt: u32, kind: FailureKind, retry_after_ms: Option<u64>) -> SessionInput {
+fn failing(attempt: u32, kind: CallFailureKind, retry_after_ms: Option<u64>) -> SessionInput {
     let failure = CallFailure { retry_after_ms, ..CallFailure::new(kind, "no") };
     SessionInput::CallFailure { call: CallId(1), attempt, failure }
 }
@@ -40,10 +40,10 @@ fn fallback_model_is_used_after_the_last_attempt() {
     let mut harness = chat();
     harness.send_message("hi");
     for _ in 0..3 {
-        harness.fail_call("speaker", FailureKind::Overload);
+        harness.fail_call("speaker", CallFailureKind::Overload);
         assert_eq!(moves(&harness), []);
     }
-    harness.fail_call("speaker", FailureKind::Overload);
+    harness.fail_call("speaker", CallFailureKind::Overload);
     assert_eq!(moves(&harness), to_spare());
     assert_eq!(harness.prompt_for_role("speaker").model, *"spare", "the same call, to another");
     harness.answer_call("speaker", "hello");
@@ -55,7 +55,7 @@ fn fallback_model_is_used_after_the_last_attempt() {
 
 #[test]
 fn fallback_model_is_used_at_once_if_a_retry_would_not_help() {
-    for kind in [FailureKind::InvalidApiKey, FailureKind::ModelNotFound, FailureKind::UnusableReply] {
+    for kind in [CallFailureKind::InvalidApiKey, CallFailureKind::ModelNotFound, CallFailureKind::UnusableReply] {
         let mut harness = chat();
         harness.send_message("hi").fail_call("speaker", kind);
         assert_eq!(moves(&harness), to_spare(), "{kind}");
@@ -63,40 +63,40 @@ fn fallback_model_is_used_at_once_if_a_retry_would_not_help() {
     let mut harness = chat();
     harness.send_message("hi").apply_input(failing(
         1,
-        FailureKind::RateLimit,
+        CallFailureKind::RateLimit,
         Some(SESSION_LIMITS.fallback_retry_after_ms_min),
     ));
     assert_eq!(moves(&harness), [], "a short wait is waited for");
-    harness.apply_input(failing(2, FailureKind::RateLimit, Some(SESSION_LIMITS.fallback_retry_after_ms_min + 1)));
+    harness.apply_input(failing(2, CallFailureKind::RateLimit, Some(SESSION_LIMITS.fallback_retry_after_ms_min + 1)));
     assert_eq!(moves(&harness), to_spare());
 }
 
 #[test]
 fn fallback_model_is_not_used_if_it_could_do_no_better() {
-    for kind in [FailureKind::Refused, FailureKind::BadRequest] {
+    for kind in [CallFailureKind::Refused, CallFailureKind::BadRequest] {
         let mut harness = chat();
         harness.send_message("hi").fail_call("speaker", kind);
         assert_eq!((moves(&harness), outcomes(&harness)), (vec![], vec!["failed".to_owned()]), "{kind}");
     }
     let mut harness = chat();
     harness.set_model_window("spare", 1_024);
-    harness.send_message(&words(2_000)).fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.send_message(&words(2_000)).fail_call("speaker", CallFailureKind::InvalidApiKey);
     assert_eq!(moves(&harness), [], "the prompt would not fit");
     let mut harness = chat();
     harness.set_fallback_model("speaker", "plain");
-    harness.send_message("hi").fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.send_message("hi").fail_call("speaker", CallFailureKind::InvalidApiKey);
     assert_eq!(moves(&harness), [], "it is the same");
 }
 
 #[test]
 fn fallback_model_has_its_own_attempts_and_no_fallback() {
     let mut harness = chat();
-    harness.send_message("hi").fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.send_message("hi").fail_call("speaker", CallFailureKind::InvalidApiKey);
     for _ in 0..3 {
-        harness.fail_call("speaker", FailureKind::Network);
+        harness.fail_call("speaker", CallFailureKind::Network);
         assert_eq!(outcomes(&harness), [""; 0]);
     }
-    harness.fail_call("speaker", FailureKind::Network);
+    harness.fail_call("speaker", CallFailureKind::Network);
     assert_eq!((moves(&harness), outcomes(&harness)), (to_spare(), vec!["failed".to_owned()]));
 }
 
@@ -105,7 +105,7 @@ fn next_turn_starts_with_the_configured_model() {
     let mut harness = chat();
     harness
         .send_message("hi")
-        .fail_call("speaker", FailureKind::InvalidApiKey)
+        .fail_call("speaker", CallFailureKind::InvalidApiKey)
         .answer_call("speaker", "hello")
         .send_message("still there?");
     let prompt = harness.prompt_for_role("speaker");
@@ -116,7 +116,7 @@ fn next_turn_starts_with_the_configured_model() {
 #[test]
 fn crash_between_attempts_keeps_the_fallback_model() {
     let mut harness = chat();
-    harness.send_message("hi").fail_call("speaker", FailureKind::InvalidApiKey).crash_and_recover();
+    harness.send_message("hi").fail_call("speaker", CallFailureKind::InvalidApiKey).crash_and_recover();
     assert_eq!(harness.prompt_for_role("speaker").model, *"spare");
 }
 
@@ -131,7 +131,7 @@ fn model_requested_by_the_flow_is_not_replaced() {
     let mut harness =
         SessionHarness::open(ClosureFlow::new(ClosureFlow::spec_with_role(ClosureFlow::speaker_role()), asks));
     harness.set_fallback_model("speaker", "spare");
-    harness.send_message("hi").fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.send_message("hi").fail_call("speaker", CallFailureKind::InvalidApiKey);
     assert_eq!(moves(&harness), []);
 }
 
@@ -141,7 +141,7 @@ fn tool_rounds_continue_with_the_fallback_model() {
         .with_tool(tool("look", ToolRunnerKind::Host));
     let mut harness = SessionHarness::open(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     harness.set_fallback_model("speaker", "spare");
-    harness.send_message("hi").fail_call("speaker", FailureKind::InvalidApiKey);
+    harness.send_message("hi").fail_call("speaker", CallFailureKind::InvalidApiKey);
     let vendor_state = Some("sealed".to_owned());
     harness.reply_to_call(
         "speaker",
@@ -177,7 +177,7 @@ fn long() -> SessionHarness {
 fn prompt_refused_as_too_long_is_shortened_and_retried() {
     let mut harness = long();
     let before = harness.prompt_for_role("speaker").messages.len();
-    harness.fail_call("speaker", FailureKind::ContextTooLong);
+    harness.fail_call("speaker", CallFailureKind::ContextTooLong);
     let [compacted] = &compactions(&harness)[..] else { panic!("once") };
     assert!(compacted.summary_call.is_none() && compacted.tokens_after < compacted.tokens_before * 3 / 4);
     let prompt = harness.prompt_for_role("speaker");
@@ -197,7 +197,7 @@ fn prompt_refused_as_too_long_is_shortened_and_retried() {
 fn prompt_as_long_as_a_refused_one_is_not_sent_again() {
     let mut harness = long();
     let refused = harness.session().open_calls.values().next().expect("open").opened.receipt.tokens;
-    harness.fail_call("speaker", FailureKind::ContextTooLong).answer_call("speaker", "now");
+    harness.fail_call("speaker", CallFailureKind::ContextTooLong).answer_call("speaker", "now");
     for turn in 0..20 {
         harness.send_message(&format!("question {turn} {}", words(98)));
         let receipt = &harness.session().open_calls.values().next().expect("open").opened.receipt;
@@ -214,14 +214,14 @@ fn prompt_as_long_as_a_refused_one_is_not_sent_again() {
 #[test]
 fn prompt_that_cannot_be_shortened_fails_after_limited_attempts() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
-    harness.send_message("hi").fail_call("speaker", FailureKind::ContextTooLong);
+    harness.send_message("hi").fail_call("speaker", CallFailureKind::ContextTooLong);
     assert_eq!((compactions(&harness).len(), outcomes(&harness)), (0, vec!["failed".to_owned()]));
     let mut harness = long();
     for _ in 0..10 {
         if harness.session().current_turn.is_none() {
             break;
         }
-        harness.fail_call("speaker", FailureKind::ContextTooLong);
+        harness.fail_call("speaker", CallFailureKind::ContextTooLong);
     }
     assert_eq!(outcomes(&harness).last().map(String::as_str), Some("failed"));
 }
@@ -229,11 +229,11 @@ fn prompt_that_cannot_be_shortened_fails_after_limited_attempts() {
 #[test]
 fn fallback_model_with_a_larger_window_takes_a_prompt_that_cannot_be_shortened() {
     let mut harness = chat();
-    harness.send_message("hi").fail_call("speaker", FailureKind::ContextTooLong);
+    harness.send_message("hi").fail_call("speaker", CallFailureKind::ContextTooLong);
     assert_eq!(moves(&harness), to_spare());
     let mut harness = long();
     harness.set_fallback_model("speaker", "spare");
-    harness.fail_call("speaker", FailureKind::ContextTooLong);
+    harness.fail_call("speaker", CallFailureKind::ContextTooLong);
     assert_eq!((moves(&harness), compactions(&harness).len()), (vec![], 1), "what can be shortened is");
 }
 
@@ -314,7 +314,7 @@ fn vendor_state_is_dropped_if_earlier_messages_change() {
         harness.prompt_for_role("speaker").messages.iter().filter(|said| said.vendor_state.is_some()).count()
     };
     assert_eq!(sealed(&harness), 1);
-    harness.fail_call("speaker", FailureKind::ContextTooLong);
+    harness.fail_call("speaker", CallFailureKind::ContextTooLong);
     assert_eq!(compactions(&harness).len(), 1);
     assert_eq!(sealed(&harness), 0, "the words before it have changed");
 }
@@ -325,7 +325,7 @@ fn backoff_starts_again_with_the_fallback_model() {
     harness.set_retry_random(0);
     harness.send_message("hi");
     for _ in 0..6 {
-        harness.fail_call("speaker", FailureKind::Overload);
+        harness.fail_call("speaker", CallFailureKind::Overload);
     }
     let waits: Vec<u64> = harness
         .journal()
@@ -362,7 +362,7 @@ fn model_overrides_of_a_session_replace_the_configuration() {
 #[test]
 fn unusable_answer_is_not_retried() {
     let mut harness = SessionHarness::open(ClosureFlow::single_speaker(ClosureFlow::speaker_role()));
-    harness.send_message("hi").fail_call("speaker", FailureKind::UnusableReply);
+    harness.send_message("hi").fail_call("speaker", CallFailureKind::UnusableReply);
     assert_eq!(outcomes(&harness), ["failed"]);
 }
 

@@ -2,8 +2,8 @@
 
 use segue_core::context::{CallThread, PreviousPromptComparison};
 use segue_core::event::{CallOpened, Event, RetryDecision, TurnOutcome};
-use segue_core::phase::TransitionCause;
-use segue_core::prompt::FailureKind;
+use segue_core::phase::PhaseTransitionCause;
+use segue_core::prompt::CallFailureKind;
 use segue_core::scope::{ThreadOpenReason, ThreadReuseMismatch};
 
 /// Returns the labels of an event.
@@ -17,7 +17,7 @@ pub(crate) fn event_labels(event: &Event) -> Vec<&'static str> {
         Event::CallAnsweredLate { .. } => vec!["late"],
         Event::CallOutcomeUnknown { .. } => vec!["unknown"],
         Event::CallFailed { failure, next: RetryDecision::GiveUp, .. }
-            if failure.kind == FailureKind::ContextTooLong =>
+            if failure.kind == CallFailureKind::ContextTooLong =>
         {
             vec!["too long"]
         }
@@ -25,7 +25,7 @@ pub(crate) fn event_labels(event: &Event) -> Vec<&'static str> {
         Event::TurnEnded { outcome: TurnOutcome::Interrupted, .. } => vec!["interrupted"],
         Event::ThreadCompacted(compacted) if compacted.summary_call.is_some() => vec!["summary"],
         Event::ThreadCompacted(_) => vec!["trimmed"],
-        Event::PhaseEntered(entered) if matches!(entered.transition.cause, TransitionCause::Expired { .. }) => {
+        Event::PhaseEntered(entered) if matches!(entered.transition.cause, PhaseTransitionCause::Expired { .. }) => {
             vec!["expired"]
         }
         Event::SessionForked { .. } => vec!["forked"],

@@ -1,7 +1,7 @@
 //! A flow with a role for every scope, which follows orders in the user's messages and the models' answers. Each text
 //! contains the call in which it was created: `‹c7›`.
 
-use segue_core::context::{ContextKind, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{FragmentContentKind, FragmentRetention, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
 };
@@ -10,9 +10,10 @@ use segue_core::flow::{
     UnknownOutcomePolicy,
 };
 use segue_core::ids::{CallId, FragmentName, TurnId};
-use segue_core::phase::TransitionNote;
-use segue_core::phase::{Guard, TransitionProposer};
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
+use segue_core::phase::{
+    Guard, PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec, PhaseTransitionNote,
+    PhaseTransitionProposer,
+};
 use segue_core::prompt::ModelToolSpec;
 use segue_core::scope::{Scope, ThreadEndTrigger};
 use segue_core::session::Session;
@@ -71,12 +72,12 @@ fn graph(name: &str, owner_kind: PhaseGraphOwnerKind) -> PhaseGraph {
 }
 
 fn role(name: &str, scope: Scope) -> RoleSpec {
-    let task = || FragmentSpec::changing("task", ContextKind::Task);
+    let task = || FragmentSpec::changing("task", FragmentContentKind::Task);
     let mut role = RoleSpec::new(name, scope)
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
-        .with_ask("task", [task(), FragmentSpec::changing("message", ContextKind::UserWords)])
+        .with_opening_fragment(FragmentSpec::stable("instruction", FragmentContentKind::Instruction))
+        .with_ask("task", [task(), FragmentSpec::changing("message", FragmentContentKind::UserWords)])
         .with_ask("pin", [task().with_retention(FragmentRetention::Pinned)])
-        .with_ask("same", [FragmentSpec::changing("same", ContextKind::Task)])
+        .with_ask("same", [FragmentSpec::changing("same", FragmentContentKind::Task)])
         .with_tool("look");
     role.reply_tokens_max = 100;
     role.compaction.summary_tokens_max = 40;
@@ -86,7 +87,7 @@ fn role(name: &str, scope: Scope) -> RoleSpec {
 impl Everything {
     pub(crate) fn new() -> Self {
         let mut scribe = RoleSpec::new("scribe", Scope::Fresh)
-            .with_ask("fold", [FragmentSpec::changing("folded", ContextKind::Task)]);
+            .with_ask("fold", [FragmentSpec::changing("folded", FragmentContentKind::Task)]);
         scribe.reply_tokens_max = 100;
         let summarised = |mut role: RoleSpec| {
             role.compaction.summarizer = Some(SummarizerRole { role: "scribe".into(), ask: "fold".into() });
@@ -96,7 +97,7 @@ impl Everything {
             role.unknown_outcome = policy;
             role
         };
-        let opened = || FragmentSpec::changing("opened", ContextKind::Task);
+        let opened = || FragmentSpec::changing("opened", FragmentContentKind::Task);
         let look =
             ModelToolSpec { name: "look".into(), description: "look".into(), parameters: json!({"type": "object"}) };
         let spec = FlowSpec::new("everything", "a role for every scope")
@@ -143,8 +144,8 @@ impl Everything {
                 work: work.map(|work| format!("work-{work}").into()),
             },
             Order::Go { graph, to } => {
-                let (to, note) = (PHASES[*to].into(), TransitionNote::default());
-                FlowStep::ProposePhase { phase: key(*graph), to, by: TransitionProposer::Engine, note }
+                let (to, note) = (PHASES[*to].into(), PhaseTransitionNote::default());
+                FlowStep::ProposePhase { phase: key(*graph), to, by: PhaseTransitionProposer::Engine, note }
             }
             Order::Cancel { place } => {
                 let call = session.open_calls.keys().nth(place % session.open_calls.len().max(1))?;

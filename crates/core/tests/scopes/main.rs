@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallResolution};
+use segue_core::decide::{OperatorCommand, SessionInput, UnknownCallOutcomeResolution};
 use segue_core::event::MidTurnPolicy;
 use segue_core::ids::CallId;
-use segue_core::prompt::{CallFailure, FailureKind, ModelReply, Prompt, ToolCall};
+use segue_core::prompt::{CallFailure, CallFailureKind, ModelReply, Prompt, ToolCall};
 use segue_core::tool::ToolResult;
 use segue_testkit::SessionHarness;
 use serde_json::json;
@@ -170,7 +170,7 @@ impl Play {
             }
             Op::Fail { place, passing } => {
                 if let Some((call, attempt)) = nth_call(*place) {
-                    let kind = if *passing { FailureKind::Overload } else { FailureKind::Refused };
+                    let kind = if *passing { CallFailureKind::Overload } else { CallFailureKind::Refused };
                     self.give(SessionInput::CallFailure {
                         call,
                         attempt,
@@ -211,7 +211,8 @@ impl Play {
             Op::Resolve { retry } => {
                 let held = session.calls_awaiting_operator().next().map(|(call, _)| *call);
                 if let Some(call) = held {
-                    let how = if *retry { UnknownCallResolution::Retry } else { UnknownCallResolution::Fail };
+                    let how =
+                        if *retry { UnknownCallOutcomeResolution::Retry } else { UnknownCallOutcomeResolution::Fail };
                     self.give(SessionInput::Operator(OperatorCommand::Resolve { call, resolution: how }));
                 }
             }
@@ -265,7 +266,7 @@ impl Play {
             match (held, run, call) {
                 (Some(call), ..) => self.give(SessionInput::Operator(OperatorCommand::Resolve {
                     call,
-                    resolution: UnknownCallResolution::Retry,
+                    resolution: UnknownCallOutcomeResolution::Retry,
                 })),
                 (_, Some(run), _) => self.give(SessionInput::ToolResult { run, result: ToolResult::done("done") }),
                 (_, _, Some((call, attempt))) => self.answer(call, attempt, 1, 0, &[]),

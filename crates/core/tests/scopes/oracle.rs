@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use segue_core::context::{CallThread, PreviousPromptComparison};
 use segue_core::event::{CallOpened, Event, PhaseGraphKey, RecordedEvent};
 use segue_core::ids::{CallId, ThreadId, TurnId, UnixMillis};
-use segue_core::phase::TransitionCause;
+use segue_core::phase::PhaseTransitionCause;
 use segue_core::prompt::{ChatRole, Prompt, PromptMessage, ToolCall};
 use segue_testkit::{SessionHarness, WordCounter};
 
@@ -127,7 +127,7 @@ impl Oracle {
                     None => self.leases.remove(agent.as_str()),
                 };
             }
-            Event::PhaseEntered(entered) if entered.transition.cause != TransitionCause::SamePhase => {
+            Event::PhaseEntered(entered) if entered.transition.cause != PhaseTransitionCause::SamePhase => {
                 match self.visits.iter_mut().find(|(phase, _)| *phase == entered.graph_key) {
                     Some((_, visit)) => *visit += 1,
                     None => self.visits.push((entered.graph_key.clone(), 2)),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{DatabaseLocation, RecordsOwner, SqliteRecordsTool, cannot_open, create_new_private_file};
+use super::{RecordsDatabaseLocation, RecordsOwner, SqliteRecordsTool, cannot_open, create_new_private_file};
 
 /// Records could not be copied. No file is left.
 #[derive(Debug, thiserror::Error)]
@@ -23,10 +23,10 @@ impl SqliteRecordsTool {
     pub fn backup_databases(&self, to: &Path) -> Result<Vec<PathBuf>, BackupRecordsError> {
         let failed = |path: &Path, source| BackupRecordsError { path: path.to_owned(), source };
         let owners = self.stored_owners().map_err(|error| failed(to, cannot_open(to, &error)))?;
-        let target = DatabaseLocation::File(to.to_owned());
+        let target = RecordsDatabaseLocation::File(to.to_owned());
         let mut copies = Vec::new();
         for owner in owners {
-            let DatabaseLocation::File(copy) = target.location_for_owner(owner.as_deref()) else { continue };
+            let RecordsDatabaseLocation::File(copy) = target.location_for_owner(owner.as_deref()) else { continue };
             if let Err(source) = self.backup_owner(owner.as_deref(), &copy) {
                 // A part of a backup would look like a whole one. If it cannot be removed, the error still says what is missing.
                 copies.iter().for_each(|copy: &PathBuf| drop(std::fs::remove_file(copy)));
@@ -39,7 +39,7 @@ impl SqliteRecordsTool {
 
     /// Returns the owners that have a file.
     fn stored_owners(&self) -> std::io::Result<Vec<RecordsOwner>> {
-        let DatabaseLocation::File(path) = &self.inner.location else { return Ok(Vec::new()) };
+        let RecordsDatabaseLocation::File(path) = &self.inner.location else { return Ok(Vec::new()) };
         let mut owners = Vec::new();
         if path.exists() {
             owners.push(None);
@@ -52,7 +52,7 @@ impl SqliteRecordsTool {
             let owner = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('.'));
             let Some(owner) = owner.filter(|_| found.extension() == path.extension()) else { continue };
             // The file of an owner has exactly this name; other files, such as copies, do not.
-            let is_owners = matches!(self.inner.location.location_for_owner(Some(owner)), DatabaseLocation::File(path) if path == found);
+            let is_owners = matches!(self.inner.location.location_for_owner(Some(owner)), RecordsDatabaseLocation::File(path) if path == found);
             if is_owners && !owner.contains('.') {
                 owners.push(Some(owner.to_owned()));
             }

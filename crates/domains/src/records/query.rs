@@ -3,7 +3,8 @@
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params_from_iter};
 use segue_flows::assistant::domain::{
-    DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldCondition, RecordFieldKind, RecordQuery, RecordType,
+    DomainSchema, ID_FIELD, RecordField, RecordFieldCondition, RecordFieldKind, RecordFilterOperator, RecordQuery,
+    RecordType,
 };
 use segue_flows::assistant::tools::{DomainToolRequest, DomainToolResult, RecordKey};
 use serde_json::Value;
@@ -166,7 +167,7 @@ impl CaseSensitivity {
 
 fn comparison_condition(
     column: &str,
-    op: FilterOperator,
+    op: RecordFilterOperator,
     case: CaseSensitivity,
     values: &[Value],
     bound: &mut Vec<Value>,
@@ -178,20 +179,20 @@ fn comparison_condition(
         format!("{left} {sign} {}", case.fold_expression("?"))
     };
     match op {
-        FilterOperator::Equal if is_null => format!("{column} IS NULL"),
-        FilterOperator::NotEqual if is_null => format!("{column} IS NOT NULL"),
-        FilterOperator::Equal => one("=", bound),
-        FilterOperator::NotEqual => format!("({column} IS NULL OR {})", one("<>", bound)),
-        FilterOperator::LessThan => one("<", bound),
-        FilterOperator::LessOrEqual => one("<=", bound),
-        FilterOperator::GreaterThan => one(">", bound),
-        FilterOperator::GreaterOrEqual => one(">=", bound),
-        FilterOperator::In => format!("{left} IN ({})", bind_placeholders(case, values, bound)),
-        FilterOperator::NotIn if values.is_empty() => "1".to_owned(),
-        FilterOperator::NotIn => {
+        RecordFilterOperator::Equal if is_null => format!("{column} IS NULL"),
+        RecordFilterOperator::NotEqual if is_null => format!("{column} IS NOT NULL"),
+        RecordFilterOperator::Equal => one("=", bound),
+        RecordFilterOperator::NotEqual => format!("({column} IS NULL OR {})", one("<>", bound)),
+        RecordFilterOperator::LessThan => one("<", bound),
+        RecordFilterOperator::LessOrEqual => one("<=", bound),
+        RecordFilterOperator::GreaterThan => one(">", bound),
+        RecordFilterOperator::GreaterOrEqual => one(">=", bound),
+        RecordFilterOperator::In => format!("{left} IN ({})", bind_placeholders(case, values, bound)),
+        RecordFilterOperator::NotIn if values.is_empty() => "1".to_owned(),
+        RecordFilterOperator::NotIn => {
             format!("({column} IS NULL OR {left} NOT IN ({}))", bind_placeholders(case, values, bound))
         }
-        FilterOperator::Contains => {
+        RecordFilterOperator::Contains => {
             bound.extend(values.first().cloned());
             format!("instr({left}, {}) > 0", case.fold_expression("?"))
         }
@@ -202,16 +203,16 @@ fn comparison_condition(
 fn list_condition(
     items: &str,
     item: &str,
-    op: FilterOperator,
+    op: RecordFilterOperator,
     case: CaseSensitivity,
     values: &[Value],
     bound: &mut Vec<Value>,
 ) -> String {
     let (exists, op) = match op {
-        FilterOperator::NotIn => ("NOT EXISTS", FilterOperator::In),
-        FilterOperator::NotEqual => ("NOT EXISTS", FilterOperator::Equal),
+        RecordFilterOperator::NotIn => ("NOT EXISTS", RecordFilterOperator::In),
+        RecordFilterOperator::NotEqual => ("NOT EXISTS", RecordFilterOperator::Equal),
         // `contains` matches a part of a text, but only a whole link.
-        FilterOperator::Contains if matches!(case, Sensitive) => ("EXISTS", FilterOperator::Equal),
+        RecordFilterOperator::Contains if matches!(case, Sensitive) => ("EXISTS", RecordFilterOperator::Equal),
         op => ("EXISTS", op),
     };
     format!("{exists} (SELECT 1 FROM {items} WHERE {})", comparison_condition(item, op, case, values, bound))

@@ -13,7 +13,7 @@ use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
 use super::support::events;
 
@@ -55,7 +55,7 @@ async fn interrupted_write_is_not_executed_twice() {
     let folder = tempfile::tempdir().expect("a folder");
     let records =
         SqliteRecordsTool::in_file(&folder.path().join("records.db"), ConfiguredDomains::new(DomainSchema::built_in()));
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (done, mut written) = tokio::sync::mpsc::unbounded_channel();
     let silent_tool = SilentRecordsTool { inner: records.clone(), writes: AtomicU32::new(0), done };
     let store = Arc::new(InMemoryStore::open(&disk));

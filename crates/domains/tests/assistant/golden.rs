@@ -10,7 +10,7 @@ use segue_engine::{Engine, UserMessage};
 use segue_flows::assistant::registry::EntityRelevanceTier;
 use segue_flows::assistant::state::AssistantState;
 use segue_models::RehearsalModel;
-use segue_store::memory::MemoryDisk;
+use segue_store::memory::InMemoryStoreDisk;
 
 use super::support::{engine, events};
 
@@ -21,7 +21,7 @@ const EARLY: &str = include_str!("golden/four_turns_early.jsonl");
 async fn import_golden(text: &str) -> (Engine, SessionId, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let model = Arc::new(RehearsalModel::instant());
-    let (engine, _) = engine(&MemoryDisk::new(), model, &folder.path().join("records.db")).await;
+    let (engine, _) = engine(&InMemoryStoreDisk::new(), model, &folder.path().join("records.db")).await;
     let session = engine.import_session(text.lines().map(str::to_owned), None).await.expect("it can be read");
     (engine, session, folder)
 }

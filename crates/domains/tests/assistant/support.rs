@@ -12,7 +12,7 @@ use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::RECORDS_TOOL;
 use segue_models::{LanguageModel, ModelRegistry};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use serde_json::Value;
 
 pub(crate) struct Kitchen {
@@ -24,7 +24,7 @@ pub(crate) struct Kitchen {
 impl Kitchen {
     /// Opens a session whose records are in `file`.
     pub(crate) async fn open(model: Arc<dyn LanguageModel>, file: &Path, settings: Value) -> Self {
-        let (engine, records) = engine(&MemoryDisk::new(), model, file).await;
+        let (engine, records) = engine(&InMemoryStoreDisk::new(), model, file).await;
         let opening = SessionOptions { settings, ..SessionOptions::default() };
         let session = engine.open_session(&"assistant".into(), opening).await.expect("a session opens");
         Self { engine, records, session }
@@ -83,7 +83,7 @@ impl Kitchen {
 }
 
 pub(crate) async fn engine(
-    disk: &MemoryDisk,
+    disk: &InMemoryStoreDisk,
     model: Arc<dyn LanguageModel>,
     file: &Path,
 ) -> (Engine, SqliteRecordsTool) {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::{Seq, SessionId};
-use segue_domains::McpGatewayTool;
+use segue_domains::DomainMcpServersTool;
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::assistant::tools::MCP_TOOL;
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use serde_json::json;
 
 use super::notes_server::{Notes, OAK};
@@ -24,14 +24,14 @@ json = '{"expressed": "wants the oak done", "references": [], "retain": [], "dem
 
 async fn open(domains: ConfiguredDomains, script: &str) -> (Engine, SessionId) {
     let model: ScriptedModel = format!("{HEARD}{script}").parse().expect("a sound script");
-    let store = Arc::new(InMemoryStore::open(&MemoryDisk::new()));
+    let store = Arc::new(InMemoryStore::open(&InMemoryStoreDisk::new()));
     let setup = EngineConfig::new(
         store,
         segue_flows::flows_with_domains(domains.clone()),
         ModelRegistry::from_single_model(Arc::new(model)),
         "scripted",
     );
-    let tools = ToolRegistry::default().with_tool(MCP_TOOL, Arc::new(McpGatewayTool::new(domains)));
+    let tools = ToolRegistry::default().with_tool(MCP_TOOL, Arc::new(DomainMcpServersTool::new(domains)));
     let engine = Engine::start(EngineConfig { tools, ..setup }).await.expect("it starts");
     let opening = SessionOptions { settings: json!({"domain": "notes"}), ..SessionOptions::default() };
     let session = engine.open_session(&"assistant".into(), opening).await.expect("opened");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_domains::McpGatewayTool;
+use segue_domains::DomainMcpServersTool;
 use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
 use serde_json::json;
@@ -37,7 +37,7 @@ async fn both_protocol_versions_work() {
     for style in ["initialize", "discover"] {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
-        let host = McpGatewayTool::new(notes(style, &log));
+        let host = DomainMcpServersTool::new(notes(style, &log));
         let list_tools = run(&host, tool_request("list_tools", json!({}))).await.expect("it is described");
         let names: Vec<&str> = list_tools.tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
         assert_eq!(names, ["list_notes", "finish_note"], "{style}: what the domain does not name is not there");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use segue_core::event::ToolRunOpened;
 use segue_core::ids::{ToolRunId, UnixMillis};
-use segue_domains::McpGatewayTool;
+use segue_domains::DomainMcpServersTool;
 use segue_domains::limits::RESULT_BYTES_MAX;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::assistant::domain::DomainSchema;
@@ -76,7 +76,7 @@ pub(crate) fn tool_request(op: &str, rest: Value) -> Value {
     tool_request
 }
 
-pub(crate) async fn run(host: &McpGatewayTool, arguments: Value) -> Result<DomainToolResult, String> {
+pub(crate) async fn run(host: &DomainMcpServersTool, arguments: Value) -> Result<DomainToolResult, String> {
     let result = host.run(request(arguments), ToolRunContext::for_tests()).await;
     if result.failed {
         return Err(result.text);
@@ -86,11 +86,16 @@ pub(crate) async fn run(host: &McpGatewayTool, arguments: Value) -> Result<Domai
 }
 
 /// Calls a tool in a step of this kind.
-async fn call(host: &McpGatewayTool, step: &str, tool: &str, arguments: Value) -> Result<DomainToolResult, String> {
+async fn call(
+    host: &DomainMcpServersTool,
+    step: &str,
+    tool: &str,
+    arguments: Value,
+) -> Result<DomainToolResult, String> {
     run(host, tool_request("call_tool", json!({"step_kind": step, "tool": tool, "arguments": arguments}))).await
 }
 
-async fn list_tools(host: &McpGatewayTool) -> Vec<(String, Option<bool>)> {
+async fn list_tools(host: &DomainMcpServersTool) -> Vec<(String, Option<bool>)> {
     let tools = run(host, tool_request("list_tools", json!({}))).await.expect("described").tools;
     tools.iter().map(|tool| (tool["name"].as_str().unwrap_or_default().to_owned(), tool["writes"].as_bool())).collect()
 }
@@ -103,7 +108,7 @@ async fn server_works_as_a_process_and_over_http() {
             "process" => command_toml(folder.path()),
             _ => format!("url = {:?}\nkey_env = {KEY_ENV:?}", notes_server::serve_http(folder.path(), KEY).await),
         };
-        let host = McpGatewayTool::new(domain(&reached, TOOLS));
+        let host = DomainMcpServersTool::new(domain(&reached, TOOLS));
         let known = list_tools(&host).await;
         assert_eq!(known.len(), 9, "{way}: from both pages");
         assert_eq!(
@@ -128,7 +133,7 @@ async fn each_owner_has_its_own_server_process() {
     let requests = folder.path().join("requests");
     let start =
         format!("echo \"owner=$SEGUE_OWNER\" >> {}; exec sh {script} initialize {}", log.display(), requests.display());
-    let host = McpGatewayTool::new(domain(&format!("command = {:?}", ["sh", "-c", &start]), ""));
+    let host = DomainMcpServersTool::new(domain(&format!("command = {:?}", ["sh", "-c", &start]), ""));
     for session in ["ada.notes", "bob.notes", "ada.other", "notes"] {
         let list = json!({"domain": "notes", "operation": "list_tools", "for": "list_tools"});
         let request = ToolInvocation { session: session.into(), ..request(list) };
@@ -142,7 +147,8 @@ async fn each_owner_has_its_own_server_process() {
 #[tokio::test]
 async fn writing_tool_is_called_only_in_write_steps() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (host, server) = (McpGatewayTool::new(domain(&command_toml(folder.path()), TOOLS)), Notes::new(folder.path()));
+    let (host, server) =
+        (DomainMcpServersTool::new(domain(&command_toml(folder.path()), TOOLS)), Notes::new(folder.path()));
     for step in ["read", "analyze", "generate"] {
         // One is marked as a write, the other is not marked at all.
         for tool in ["finish_note", "wipe"] {
@@ -157,7 +163,7 @@ async fn writing_tool_is_called_only_in_write_steps() {
     assert!(run(&host, tool_request("read", json!({}))).await.expect("served").refusal.is_some());
     // The declaration takes precedence over the server's hint.
     let said = "tools = [{ name = \"wipe\", writes = false }, { name = \"list_notes\", writes = true }]";
-    let host = McpGatewayTool::new(domain(&command_toml(folder.path()), said));
+    let host = DomainMcpServersTool::new(domain(&command_toml(folder.path()), said));
     assert!(call(&host, "read", "wipe", json!({})).await.expect("served").refusal.is_none());
     assert!(call(&host, "read", "list_notes", json!({})).await.expect("served").refusal.is_some());
 }
@@ -165,7 +171,7 @@ async fn writing_tool_is_called_only_in_write_steps() {
 #[tokio::test]
 async fn all_tools_are_allowed_if_none_are_declared() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = McpGatewayTool::new(domain(&command_toml(folder.path()), ""));
+    let host = DomainMcpServersTool::new(domain(&command_toml(folder.path()), ""));
     assert_eq!(list_tools(&host).await.len(), 9);
     let listed = call(&host, "read", "list_notes", json!({})).await.expect("called");
     assert!(
@@ -180,7 +186,7 @@ async fn all_tools_are_allowed_if_none_are_declared() {
 #[tokio::test]
 async fn request_times_out_as_configured() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = McpGatewayTool::new(domain(&format!("{}\ntimeout_s = 1", command_toml(folder.path())), TOOLS));
+    let host = DomainMcpServersTool::new(domain(&format!("{}\ntimeout_s = 1", command_toml(folder.path())), TOOLS));
     let why = call(&host, "read", "ponder", json!({})).await.expect_err("it never answers");
     assert_eq!(why, "the server did not answer within 1 s");
     assert!(call(&host, "read", "list_notes", json!({})).await.is_ok(), "it can still be asked for other things");
@@ -189,7 +195,8 @@ async fn request_times_out_as_configured() {
 #[tokio::test]
 async fn dead_server_is_restarted_and_only_reads_are_repeated() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (host, server) = (McpGatewayTool::new(domain(&command_toml(folder.path()), TOOLS)), Notes::new(folder.path()));
+    let (host, server) =
+        (DomainMcpServersTool::new(domain(&command_toml(folder.path()), TOOLS)), Notes::new(folder.path()));
     let peeked = call(&host, "read", "peek", json!({})).await.expect("the second time it lives");
     assert_eq!((peeked.text.as_deref(), server.done("peek")), (Some("there it is"), 2));
     let why = call(&host, "write", "stamp", json!({})).await.expect_err("it died");
@@ -201,7 +208,7 @@ async fn dead_server_is_restarted_and_only_reads_are_repeated() {
 #[tokio::test]
 async fn long_text_is_cut() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = McpGatewayTool::new(domain(&command_toml(folder.path()), TOOLS));
+    let host = DomainMcpServersTool::new(domain(&command_toml(folder.path()), TOOLS));
     let said = call(&host, "read", "recite", json!({})).await.expect("called").text.expect("words");
     assert!(said.len() <= MCP_TEXT_BYTES_MAX + 3 && said.ends_with('…'), "{}", said.len());
 }
@@ -209,7 +216,8 @@ async fn long_text_is_cut() {
 #[tokio::test]
 async fn changed_tool_list_is_noticed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (host, server) = (McpGatewayTool::new(domain(&command_toml(folder.path()), "")), Notes::new(folder.path()));
+    let (host, server) =
+        (DomainMcpServersTool::new(domain(&command_toml(folder.path()), "")), Notes::new(folder.path()));
     list_tools(&host).await;
     let lists = server.done("tools asked");
     call(&host, "read", "list_notes", json!({})).await.expect("called");
@@ -224,28 +232,29 @@ async fn changed_tool_list_is_noticed() {
 #[tokio::test]
 async fn ids_become_numbers_if_the_schema_asks_for_numbers() {
     let folder = tempfile::tempdir().expect("a folder");
-    let host = McpGatewayTool::new(domain(&command_toml(folder.path()), TOOLS));
+    let host = DomainMcpServersTool::new(domain(&command_toml(folder.path()), TOOLS));
     let said = call(&host, "read", "pick", json!({"note": "7"})).await.expect("called").text;
     assert_eq!(said.as_deref(), Some("picked 7"));
 }
 
 #[tokio::test]
 async fn unreachable_server_is_reported_without_its_key() {
-    let host = McpGatewayTool::new(domain("command = [\"/no/such/program\"]", ""));
+    let host = DomainMcpServersTool::new(domain("command = [\"/no/such/program\"]", ""));
     let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("it is not there");
     assert!(why.contains("the server `/no/such/program` cannot be started"), "{why}");
-    let host = McpGatewayTool::new(domain("command = [\"false\"]", ""));
+    let host = DomainMcpServersTool::new(domain("command = [\"false\"]", ""));
     let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("it says nothing");
     assert!(why.contains("the server `false` cannot be started"), "{why}");
     let folder = tempfile::tempdir().expect("a folder");
     let url = notes_server::serve_http(folder.path(), "another key").await;
-    let host = McpGatewayTool::new(domain(&format!("url = {url:?}\nkey_env = {KEY_ENV:?}"), ""));
+    let host = DomainMcpServersTool::new(domain(&format!("url = {url:?}\nkey_env = {KEY_ENV:?}"), ""));
     let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("it is not let in");
     assert!(why.starts_with(&format!("the server {url} cannot be reached: ")) && !why.contains(KEY), "{why}");
-    let host = McpGatewayTool::new(domain(&format!("url = {url:?}\nkey_env = \"NO_SUCH_VARIABLE_OF_NOTES\""), ""));
+    let host =
+        DomainMcpServersTool::new(domain(&format!("url = {url:?}\nkey_env = \"NO_SUCH_VARIABLE_OF_NOTES\""), ""));
     let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("there is no key");
     assert!(why.ends_with("the environment variable `NO_SUCH_VARIABLE_OF_NOTES` for its key is not set"), "{why}");
-    let host = McpGatewayTool::new(domain("url = \"http://127.0.0.1:9/mcp\"", ""));
+    let host = DomainMcpServersTool::new(domain("url = \"http://127.0.0.1:9/mcp\"", ""));
     let why = run(&host, tool_request("list_tools", json!({}))).await.expect_err("nobody is there");
     assert!(why.starts_with("the server http://127.0.0.1:9/mcp cannot be reached"), "{why}");
 }

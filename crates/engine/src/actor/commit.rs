@@ -21,7 +21,7 @@ use crate::inbox::is_exempt_from_limit;
 use crate::limits::{SNAPSHOT_EVENTS_MIN, WRITE_RETRY_MS_MAX, WRITE_RETRY_MS_MIN};
 use crate::load::{UncertainCommitOutcome, encode_events, find_commit_outcome, place_bodies_at_first_use};
 use crate::registry::ActorMessage;
-use crate::turn_report::{EndedTurn, TurnReport, TurnReportSender};
+use crate::turn_report::{EndedTurnWithWaiters, TurnReport, TurnReportSender};
 
 /// A commit whose append failed, so that it may or may not have been written.
 pub(super) struct UncertainCommit {
@@ -316,7 +316,7 @@ impl SessionActor {
         &self,
         state_before: &SessionState,
         events: &[RecordedEvent],
-        ended: &EndedTurn,
+        ended: &EndedTurnWithWaiters,
     ) -> Result<TurnReport, Error> {
         let find_reply_text =
             |text: &segue_core::body::TextRef| self.cached.texts.find_text(text.body).map(|text| text.to_string());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use segue_core::body::BodyId;
 use segue_core::decide::SessionInput;
 use segue_core::event::CallOpened;
-use segue_core::flow::{BodyTextLookup, EventSubject, FlowContext, TextResolver};
+use segue_core::flow::{BodyTextLookup, DecisionTextResolver, EventSubject, FlowContext};
 use segue_core::ids::{CallId, ToolRunId, UnixMillis};
 use segue_core::prompt::Prompt;
 use segue_core::session::Effect;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use super::{FatalSessionError, SessionActor};
-use crate::abandoned_calls::{AttemptId, InFlightAttempt, SharedAttemptState};
+use crate::abandoned_calls::{CallAttemptId, InFlightCallAttempt, SharedCallAttemptState};
 use crate::config::SessionResumePolicy;
 use crate::dispatch::{CallTask, ToolTask, run_call, run_tool};
 use crate::error::Error;
@@ -42,7 +42,7 @@ impl SessionActor {
                 Effect::Wake { at } => self.wake_at = Some(*at),
             }
         }
-        let is_pending = |id: &AttemptId| {
+        let is_pending = |id: &CallAttemptId| {
             effects
                 .iter()
                 .any(|effect| matches!(effect, Effect::CallModel { call, attempt, .. } if (*call, *attempt) == *id))
@@ -58,9 +58,9 @@ impl SessionActor {
 
     /// Releases calls that are no longer pending. A call that the flow abandoned continues on its own, unless another
     /// call waits for its model or the engine is shutting down and could not record the answer. All others are aborted.
-    fn release_unwanted_calls(&mut self, is_pending: &dyn Fn(&AttemptId) -> bool) {
+    fn release_unwanted_calls(&mut self, is_pending: &dyn Fn(&CallAttemptId) -> bool) {
         let is_shutting_down = self.shared.is_shutting_down.load(Ordering::Acquire);
-        let released: Vec<AttemptId> = self.calls.keys().filter(|id| !is_pending(id)).copied().collect();
+        let released: Vec<CallAttemptId> = self.calls.keys().filter(|id| !is_pending(id)).copied().collect();
         for id in &released {
             let Some(in_flight) = self.calls.remove(id) else { continue };
             let is_awaited = !is_shutting_down
@@ -95,7 +95,7 @@ impl SessionActor {
         if !model.is_ok_and(|model| model.describe().kind == ModelBackendKind::Rehearsal) {
             return RehearsalHints::default();
         }
-        let texts = TextResolver::new(&self.cached.texts);
+        let texts = DecisionTextResolver::new(&self.cached.texts);
         let (state, subject) = (&self.cached.state, EventSubject::default());
         let context = FlowContext { session: &state.session, state: &state.flow, texts: &texts, subject: &subject };
         let reply = self.flow.rehearsal_reply(context, opened, prompt);
@@ -124,7 +124,7 @@ impl SessionActor {
         let hints = self.collect_rehearsal_hints(&plan.opened, &prompt);
         let foreign_texts = self.session().foreign_texts(&plan.opened).into_iter();
         let foreign_texts = foreign_texts.filter_map(|text| self.cached.texts.find_text(text.body)).collect();
-        let progress = SharedAttemptState::new();
+        let progress = SharedCallAttemptState::new();
         let task = CallTask {
             shared: self.shared.clone(),
             session: self.session.clone(),
@@ -145,7 +145,7 @@ impl SessionActor {
             parent: &self.current_turn_span(), "call", %call, attempt, %model, role = %plan.opened.role,
             provider = tracing::field::Empty
         );
-        let in_flight = InFlightAttempt {
+        let in_flight = InFlightCallAttempt {
             task: tokio::spawn(run_call(task).instrument(span)),
             progress,
             model,

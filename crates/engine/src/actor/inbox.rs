@@ -1,6 +1,6 @@
 //! Drains the session's inbox: every entry is decided on and deleted in one commit.
 
-use segue_core::decide::{SessionInput, SubmissionSender};
+use segue_core::decide::{SessionInput, SubmittingSession};
 use segue_store::InboxEntry;
 
 use super::{FatalSessionError, SessionActor};
@@ -37,7 +37,7 @@ impl SessionActor {
 }
 
 fn to_input(entry: InboxEntry) -> SessionInput {
-    let sender = entry.sender.map(|sender| SubmissionSender { session: sender.session, uid: sender.uid });
+    let sender = entry.sender.map(|sender| SubmittingSession { session: sender.session, uid: sender.uid });
     let content = serde_json::from_slice(&entry.bytes);
     let content = content.map_err(|error| format!("the entry cannot be read by this version: {error}"));
     SessionInput::Submitted { id: entry.id, sender, content }

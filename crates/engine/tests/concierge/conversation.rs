@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use segue_core::event::{Event, TurnOutcome};
-use segue_core::flow::{Artifact, TypedArtifactContent};
+use segue_core::flow::{FlowArtifact, TypedArtifactContent};
 use segue_core::ids::{Seq, SessionId};
-use segue_engine::{Engine, EngineConfig, SessionOptions, SessionUpdate, Subscription, UserMessage};
+use segue_engine::{Engine, EngineConfig, SessionOptions, SessionSubscription, SessionUpdate, UserMessage};
 use segue_models::{LanguageModel, ModelRegistry, RehearsalModel, ScriptedModel};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
 async fn engine(model: Arc<dyn LanguageModel>, name: &str) -> Engine {
-    let store = Arc::new(InMemoryStore::open(&MemoryDisk::new()));
+    let store = Arc::new(InMemoryStore::open(&InMemoryStoreDisk::new()));
     Engine::start(EngineConfig::new(
         store,
         segue_flows::built_in_flows(),
@@ -27,7 +27,7 @@ async fn open(engine: &Engine, settings: serde_json::Value) -> SessionId {
 }
 
 /// Reads a session's updates up to the end of that many turns. Returns its events and the streamed text.
-async fn read_turns(mut subscription: Subscription, turns: usize) -> (Vec<Event>, String) {
+async fn read_turns(mut subscription: SessionSubscription, turns: usize) -> (Vec<Event>, String) {
     let (mut events, mut streamed, mut ended) = (Vec::new(), String::new(), 0);
     while ended < turns {
         match subscription.next_update().await.expect("it can be read") {
@@ -136,7 +136,7 @@ async fn the_plan_and_the_maps_are_artifacts_at_any_time() {
     assert!(shown[5].starts_with("workflow: [Complete, Pending, Active]; map: "), "{shown:?}");
 }
 
-fn describe_artifact(artifact: &Artifact) -> String {
+fn describe_artifact(artifact: &FlowArtifact) -> String {
     let name = &artifact.name;
     match &artifact.content {
         TypedArtifactContent::Checklist { items, .. } => {

@@ -11,7 +11,7 @@ use segue_engine::clock::PausableTokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, SessionOptions, TurnReport, UserMessage};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use serde_json::Value;
 
 /// The replies of all roles if nothing goes wrong. A test puts its special replies before them.
@@ -21,12 +21,12 @@ const DEFAULT_REPLIES: &str = include_str!("../../../testkit/scenarios/concierge
 pub(crate) const MESSAGES_TO_PLAN: [&str; 3] = ["rent or buy?", "I stay five years", "give me a plan"];
 
 pub(crate) struct ConciergeHarness {
-    disk: MemoryDisk,
+    disk: InMemoryStoreDisk,
     pub engine: Engine,
     pub session: SessionId,
 }
 
-async fn engine(disk: &MemoryDisk, special_replies: &str) -> Engine {
+async fn engine(disk: &InMemoryStoreDisk, special_replies: &str) -> Engine {
     let model: ScriptedModel = format!("{special_replies}\n{DEFAULT_REPLIES}").parse().expect("a sound script");
     let store = Arc::new(InMemoryStore::open(disk));
     let base = EngineConfig::new(
@@ -43,7 +43,7 @@ async fn engine(disk: &MemoryDisk, special_replies: &str) -> Engine {
 impl ConciergeHarness {
     /// Opens a session with special replies.
     pub(crate) async fn start(special_replies: &str, settings: Value) -> Self {
-        let disk = MemoryDisk::new();
+        let disk = InMemoryStoreDisk::new();
         let engine = engine(&disk, special_replies).await;
         let options = SessionOptions { session: Some("s".into()), settings, ..SessionOptions::default() };
         let session = engine.open_session(&"concierge".into(), options).await.expect("a session opens");

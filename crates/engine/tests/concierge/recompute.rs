@@ -1,8 +1,8 @@
 //! Running a past call again and comparing both answers; the conversation does not change.
 
-use segue_core::decide::RecomputeOverrides;
+use segue_core::decide::RecomputeCallOverrides;
 use segue_core::ids::CallId;
-use segue_engine::RecomputeResult;
+use segue_engine::RecomputedCallComparison;
 use serde_json::{Value, json};
 
 use crate::harness::{ConciergeHarness, MESSAGES_TO_PLAN};
@@ -24,7 +24,11 @@ system_contains = "wants their view to be tested"
 text = "Why buy at all?\n<<<HANDOVER>>>\ngoal: another\n<<<END>>>"
 "#;
 
-async fn recompute(harness: &ConciergeHarness, call: CallId, change: RecomputeOverrides) -> RecomputeResult {
+async fn recompute(
+    harness: &ConciergeHarness,
+    call: CallId,
+    change: RecomputeCallOverrides,
+) -> RecomputedCallComparison {
     harness.engine.recompute_call(&harness.session, call, &change).await.expect("the call is run again")
 }
 
@@ -39,7 +43,7 @@ async fn s32_reruns_with_another_model_or_setting_are_compared_with_the_original
     let map = recompute(
         &harness,
         mapper.call,
-        RecomputeOverrides { model: Some("owl".into()), ..RecomputeOverrides::default() },
+        RecomputeCallOverrides { model: Some("owl".into()), ..RecomputeCallOverrides::default() },
     )
     .await;
     let (original, rerun) = (map.original.answer.expect("it was answered"), map.rerun.answer.expect("it is answered"));
@@ -56,7 +60,7 @@ async fn s32_reruns_with_another_model_or_setting_are_compared_with_the_original
     let stance = recompute(
         &harness,
         starter.call,
-        RecomputeOverrides { settings: json!({"stance": "challenge"}), ..RecomputeOverrides::default() },
+        RecomputeCallOverrides { settings: json!({"stance": "challenge"}), ..RecomputeCallOverrides::default() },
     )
     .await;
     assert_eq!(stance.original.answer.expect("it was answered").text, "Rent, unless you stay for long.");
@@ -71,7 +75,7 @@ async fn s32_reruns_with_another_model_or_setting_are_compared_with_the_original
     let concierge = recompute(
         &harness,
         starter.call,
-        RecomputeOverrides { model: Some("dog".into()), ..RecomputeOverrides::default() },
+        RecomputeCallOverrides { model: Some("dog".into()), ..RecomputeCallOverrides::default() },
     )
     .await;
     assert_eq!((concierge.original.model.as_str(), concierge.rerun.model.as_str()), ("scripted", "dog"));
@@ -101,21 +105,25 @@ async fn s32_an_invalid_rerun_is_refused_and_costs_nothing() {
     harness.send("rent or buy?").await;
     let mapper = harness.calls("mapper").await[0].call;
     let before = harness.events().await.len();
-    let refused = async |call: CallId, change: RecomputeOverrides| {
+    let refused = async |call: CallId, change: RecomputeCallOverrides| {
         let error = harness.engine.recompute_call(&harness.session, call, &change).await.expect_err("it is refused");
         (error.code(), error.to_string())
     };
-    assert_eq!(refused(CallId(99), RecomputeOverrides::default()).await.0, "no-such-call");
-    let (code, message) =
-        refused(mapper, RecomputeOverrides { settings: json!({"stanze": "decide"}), ..RecomputeOverrides::default() })
-            .await;
+    assert_eq!(refused(CallId(99), RecomputeCallOverrides::default()).await.0, "no-such-call");
+    let (code, message) = refused(
+        mapper,
+        RecomputeCallOverrides { settings: json!({"stanze": "decide"}), ..RecomputeCallOverrides::default() },
+    )
+    .await;
     assert!(code == "bad-settings" && message.contains("`stanze` is not a setting"), "{message}");
     assert_eq!(harness.events().await.len(), before);
     harness.send("I stay five years").await;
     let second = harness.calls("concierge").await[1].call;
-    let (code, message) =
-        refused(second, RecomputeOverrides { settings: json!({"stance": "decide"}), ..RecomputeOverrides::default() })
-            .await;
+    let (code, message) = refused(
+        second,
+        RecomputeCallOverrides { settings: json!({"stance": "decide"}), ..RecomputeCallOverrides::default() },
+    )
+    .await;
     assert_eq!(
         (code, message.as_str()),
         ("nothing-changes", "the prompt of c6 does not depend on these settings; try c5, which opened its thread")

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use segue_engine::{Engine, EngineConfig, SessionOptions};
 use segue_models::{ModelRegistry, RehearsalModel};
 use segue_store::SessionQuery;
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use serde_json::{Value, json};
 
 async fn engine(settings: Value) -> Engine {
-    let store = Arc::new(InMemoryStore::open(&MemoryDisk::new()));
+    let store = Arc::new(InMemoryStore::open(&InMemoryStoreDisk::new()));
     let model = Arc::new(RehearsalModel::instant());
     let models =
         ModelRegistry::new().with_model("ant", model.clone()).with_model("bee", model.clone()).with_model("owl", model);

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use segue_core::decide::{InputRefusal, OperatorCommand};
-use segue_core::event::{Event, ToolRunHoldReason, ToolRunOutcome, UnknownToolRunResolution};
-use segue_core::flow::{DynFlow, FlowToolDeclaration, ToolApprovalPolicy, UnknownOutcomePolicy};
+use segue_core::event::{Event, ToolRunHoldReason, ToolRunOutcome, UnknownToolRunOutcomeResolution};
+use segue_core::flow::{DynFlow, FlowToolApprovalPolicy, FlowToolDeclaration, UnknownOutcomePolicy};
 use segue_core::ids::{SessionId, ToolRunId};
 use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::ToolResult;
 use segue_engine::limits::PARKED_LEASE_MS_MAX;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig, Error, PendingWorkStatus, SessionQuery, UserMessage};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -22,7 +22,7 @@ use crate::harness::{
     send_in_background, speaker_role,
 };
 
-fn chat_with_tool(approval: ToolApprovalPolicy, unknown_outcome: UnknownOutcomePolicy) -> Arc<dyn DynFlow> {
+fn chat_with_tool(approval: FlowToolApprovalPolicy, unknown_outcome: UnknownOutcomePolicy) -> Arc<dyn DynFlow> {
     let parameters = serde_json::json!({"type": "object"});
     let spec = ModelToolSpec { name: "look".into(), description: "looks".to_owned(), parameters };
     let look = FlowToolDeclaration { approval, unknown_outcome, ..FlowToolDeclaration::for_host(spec) };
@@ -47,14 +47,14 @@ impl Tool for CountingTool {
     }
 }
 
-async fn start(disk: &MemoryDisk, flow: Arc<dyn DynFlow>, tool: &Arc<CountingTool>) -> (Engine, ReceivedCalls) {
+async fn start(disk: &InMemoryStoreDisk, flow: Arc<dyn DynFlow>, tool: &Arc<CountingTool>) -> (Engine, ReceivedCalls) {
     let (base, calls) = engine_config(InMemoryStore::open(disk), flow);
     let tools = ToolRegistry::default().with_tool("look", tool.clone());
     (Engine::start(EngineConfig { tools, ..base }).await.expect("it starts"), calls)
 }
 
 fn approved_chat() -> Arc<dyn DynFlow> {
-    chat_with_tool(ToolApprovalPolicy::Required, UnknownOutcomePolicy::Fail)
+    chat_with_tool(FlowToolApprovalPolicy::Required, UnknownOutcomePolicy::Fail)
 }
 
 fn approve(run: u32) -> OperatorCommand {
@@ -64,7 +64,7 @@ fn approve(run: u32) -> OperatorCommand {
 #[tokio::test(start_paused = true)]
 async fn caller_of_a_turn_that_waits_for_approval_gets_its_report() {
     let tool = Arc::new(CountingTool::default());
-    let (engine, mut calls) = start(&MemoryDisk::new(), approved_chat(), &tool).await;
+    let (engine, mut calls) = start(&InMemoryStoreDisk::new(), approved_chat(), &tool).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "what is there?");
     calls.next().await.call_tool("look");
@@ -81,7 +81,7 @@ async fn caller_of_a_turn_that_waits_for_approval_gets_its_report() {
 #[tokio::test(start_paused = true)]
 async fn caller_of_a_waiting_turn_is_told_that_the_engine_shuts_down() {
     let tool = Arc::new(CountingTool::default());
-    let (engine, mut calls) = start(&MemoryDisk::new(), approved_chat(), &tool).await;
+    let (engine, mut calls) = start(&InMemoryStoreDisk::new(), approved_chat(), &tool).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "what is there?");
     calls.next().await.call_tool("look");
@@ -94,7 +94,7 @@ async fn caller_of_a_waiting_turn_is_told_that_the_engine_shuts_down() {
 #[tokio::test(start_paused = true)]
 async fn r9_second_decision_about_a_run_is_refused() {
     let tool = Arc::new(CountingTool::default());
-    let (engine, mut calls) = start(&MemoryDisk::new(), approved_chat(), &tool).await;
+    let (engine, mut calls) = start(&InMemoryStoreDisk::new(), approved_chat(), &tool).await;
     let session = open_session(&engine).await;
     let _pending_turn = send_in_background(&engine, &session, "what is there?");
     calls.next().await.call_tool("look");
@@ -109,7 +109,7 @@ async fn r9_second_decision_about_a_run_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn r10_sessions_that_wait_for_approval_hold_no_task_no_lease_and_no_due_row() {
     const SESSIONS: usize = 10_000;
-    let (disk, tool) = (MemoryDisk::new(), Arc::new(CountingTool::default()));
+    let (disk, tool) = (InMemoryStoreDisk::new(), Arc::new(CountingTool::default()));
     let (engine, mut calls) = start(&disk, approved_chat(), &tool).await;
     let mut sessions: Vec<SessionId> = Vec::new();
     for number in 0..SESSIONS {
@@ -138,7 +138,7 @@ async fn r10_sessions_that_wait_for_approval_hold_no_task_no_lease_and_no_due_ro
 
 #[tokio::test(start_paused = true)]
 async fn held_run_survives_a_crash_and_is_not_started_by_it() {
-    let (disk, tool) = (MemoryDisk::new(), Arc::new(CountingTool::default()));
+    let (disk, tool) = (InMemoryStoreDisk::new(), Arc::new(CountingTool::default()));
     let (one, mut calls) = start(&disk, approved_chat(), &tool).await;
     let session = open_session(&one).await;
     let _pending_turn = send_in_background(&one, &session, "what is there?");
@@ -158,7 +158,7 @@ async fn held_run_survives_a_crash_and_is_not_started_by_it() {
 #[tokio::test(start_paused = true)]
 async fn r7_import_denies_what_waits_and_forgets_what_was_allowed() {
     let tool = Arc::new(CountingTool::default());
-    let (engine, mut calls) = start(&MemoryDisk::new(), approved_chat(), &tool).await;
+    let (engine, mut calls) = start(&InMemoryStoreDisk::new(), approved_chat(), &tool).await;
     let session = open_session(&engine).await;
     let _pending_turn = send_in_background(&engine, &session, "what is there?");
     calls.next().await.call_tool("look");
@@ -170,7 +170,7 @@ async fn r7_import_denies_what_waits_and_forgets_what_was_allowed() {
     advance_ms(10).await;
     let allowed = crate::transfer::export_lines(&engine, &session).await;
     for lines in [waiting, allowed] {
-        let (other, _calls) = start(&MemoryDisk::new(), approved_chat(), &tool).await;
+        let (other, _calls) = start(&InMemoryStoreDisk::new(), approved_chat(), &tool).await;
         let copy = other.import_session(lines.into_iter(), None).await.expect("it can be imported");
         let session = load_state(&other, &copy).await.session;
         assert!(session.held_tool_runs.is_empty() && session.allowed_tool_uses.is_empty() && session.is_idle());
@@ -180,8 +180,8 @@ async fn r7_import_denies_what_waits_and_forgets_what_was_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn tool_run_of_unknown_outcome_waits_for_an_operator() {
-    let flow = || chat_with_tool(ToolApprovalPolicy::NotRequired, UnknownOutcomePolicy::AskOperator);
-    let disk = MemoryDisk::new();
+    let flow = || chat_with_tool(FlowToolApprovalPolicy::NotRequired, UnknownOutcomePolicy::AskOperator);
+    let disk = InMemoryStoreDisk::new();
     let tool = Arc::new(CountingTool { runs: AtomicU32::new(0), hanging_runs: 1 });
     let (one, mut calls) = start(&disk, flow(), &tool).await;
     let session = open_session(&one).await;
@@ -196,7 +196,7 @@ async fn tool_run_of_unknown_outcome_waits_for_an_operator() {
     assert_eq!((two.active_session_count(), tool.runs.load(Ordering::Relaxed)), (0, 1), "it is not repeated");
     let again = OperatorCommand::ResolveToolRun {
         run: ToolRunId(1),
-        resolution: UnknownToolRunResolution::RunAgain,
+        resolution: UnknownToolRunOutcomeResolution::RunAgain,
         text: None,
     };
     two.apply_command(&session, again).await.expect("it waits for a decision");

@@ -5,10 +5,10 @@ use std::time::Duration;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::RetryPolicy;
-use segue_core::prompt::{CallFailure, FailureKind, StopReason};
+use segue_core::prompt::{CallFailure, CallFailureKind, StopReason};
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{LanguageModel, ModelBackendKind, ModelDescription, ModelRegistry, ModelRequest, ReplyChunkStream};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
 use crate::harness::{
     advance_ms, chat_engine, chat_flow, chat_with_role, engine_config, engine_with_flow, open_session, read_events,
@@ -17,7 +17,7 @@ use crate::harness::{
 
 #[tokio::test(start_paused = true)]
 async fn cancelling_a_turn_drops_the_reply_stream() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
@@ -37,7 +37,7 @@ async fn cancelling_a_turn_drops_the_reply_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn reply_that_repeats_itself_without_end_is_cut_off() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
@@ -64,7 +64,7 @@ async fn reply_that_repeats_itself_without_end_is_cut_off() {
 async fn a_call_that_times_out_is_dropped_and_retried() {
     let mut role = speaker_role();
     role.timeout_ms = 3_000;
-    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), chat_with_role(role)).await;
+    let (engine, mut calls) = engine_with_flow(&InMemoryStoreDisk::new(), chat_with_role(role)).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let slow = calls.next().await;
@@ -82,7 +82,7 @@ async fn a_call_that_times_out_is_dropped_and_retried() {
 async fn a_transient_failure_is_retried_with_doubling_waits() {
     let mut role = speaker_role();
     role.retry_policy = RetryPolicy { attempts_max: 4, backoff_ms: 1_000, backoff_ms_max: 3_000 };
-    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), chat_with_role(role)).await;
+    let (engine, mut calls) = engine_with_flow(&InMemoryStoreDisk::new(), chat_with_role(role)).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let mut before: Option<tokio::time::Instant> = None;
@@ -93,7 +93,7 @@ async fn a_transient_failure_is_retried_with_doubling_waits() {
             assert!((wait_ms_max / 2..=wait_ms_max).contains(&waited), "{waited} of {wait_ms_max} ms");
         }
         before = Some(call.at);
-        call.fail(FailureKind::Overload);
+        call.fail(CallFailureKind::Overload);
     }
     let report = pending_turn.await.expect("the task does not panic").expect("it has ended");
     assert_eq!(report.outcome, TurnOutcome::Failed { reason: "overloaded: requested by the test".to_owned() });
@@ -102,13 +102,13 @@ async fn a_transient_failure_is_retried_with_doubling_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_of_a_vendor_is_respected() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
     let first = call.at;
     let retry_after_ms = Some(7_000);
-    call.fail_with(CallFailure { retry_after_ms, ..CallFailure::new(FailureKind::RateLimit, "later") });
+    call.fail_with(CallFailure { retry_after_ms, ..CallFailure::new(CallFailureKind::RateLimit, "later") });
     let again = calls.next().await;
     assert_eq!(again.at - first, Duration::from_secs(7));
     again.answer("yes");
@@ -117,10 +117,10 @@ async fn retry_after_of_a_vendor_is_respected() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permanent_failure_is_not_retried() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
-    calls.next().await.fail(FailureKind::InvalidApiKey);
+    calls.next().await.fail(CallFailureKind::InvalidApiKey);
     let report = pending_turn.await.expect("the task does not panic").expect("it has ended");
     assert!(matches!(report.outcome, TurnOutcome::Failed { .. }));
     calls.expect_none().await;
@@ -128,11 +128,14 @@ async fn a_permanent_failure_is_not_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_between_attempts_ends_with_the_turn() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     let retry_after_ms = Some(60_000);
-    calls.next().await.fail_with(CallFailure { retry_after_ms, ..CallFailure::new(FailureKind::RateLimit, "later") });
+    calls
+        .next()
+        .await
+        .fail_with(CallFailure { retry_after_ms, ..CallFailure::new(CallFailureKind::RateLimit, "later") });
     advance_ms(100).await;
     engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await.expect("it is stopped");
     calls.expect_none().await;
@@ -155,7 +158,7 @@ impl LanguageModel for PanickingModel {
 
 #[tokio::test(start_paused = true)]
 async fn a_panicking_adapter_fails_only_its_call() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (base, _calls) = engine_config(InMemoryStore::open(&disk), chat_flow());
     let models = std::sync::Arc::new(ModelRegistry::from_single_model(std::sync::Arc::new(PanickingModel)));
     let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
@@ -168,10 +171,10 @@ async fn a_panicking_adapter_fails_only_its_call() {
 
 #[tokio::test(start_paused = true)]
 async fn every_attempt_is_recorded_before_the_next_starts() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
-    calls.next().await.fail(FailureKind::Network);
+    calls.next().await.fail(CallFailureKind::Network);
     let again = calls.next().await;
     let failed =
         read_events(&engine, &session).await.into_iter().filter(|event| matches!(event, Event::CallFailed { .. }));

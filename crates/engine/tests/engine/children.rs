@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{AskOutcome, CallRequest, ChildOutcome, Event, TurnOutcome};
-use segue_core::flow::{DynFlow, FlowSpec, FlowStep, NewOrStoredReplyText, SpawnChildRequest};
+use segue_core::event::{AskOutcome, CallRequest, ChildSessionOutcome, Event, TurnOutcome};
+use segue_core::flow::{DynFlow, FlowSpec, FlowStep, NewOrStoredReplyText, SpawnChildSessionRequest};
 use segue_core::ids::SessionId;
 use segue_engine::{Engine, Error, SessionOptions};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::ClosureFlow;
 use serde_json::{Value, json};
 
@@ -33,8 +33,8 @@ fn parent_flow() -> Arc<dyn DynFlow> {
     }))
 }
 
-fn request(key: &str) -> SpawnChildRequest {
-    SpawnChildRequest {
+fn request(key: &str) -> SpawnChildSessionRequest {
+    SpawnChildSessionRequest {
         flow: "worker".into(),
         key: key.to_owned(),
         title: None,
@@ -77,7 +77,7 @@ fn asking_flow() -> Arc<dyn DynFlow> {
     }))
 }
 
-async fn family_engine(disk: &MemoryDisk) -> (Engine, ReceivedCalls) {
+async fn family_engine(disk: &InMemoryStoreDisk) -> (Engine, ReceivedCalls) {
     let (mut config, calls) = engine_config(InMemoryStore::open(disk), parent_flow());
     config.flows.extend([worker_flow(), asking_flow()]);
     (Engine::start(config).await.expect("the engine starts"), calls)
@@ -88,7 +88,7 @@ async fn open(engine: &Engine, flow: &str, name: &str) -> SessionId {
     engine.open_session(&flow.into(), options).await.expect("a session opens")
 }
 
-async fn child_outcomes(engine: &Engine, session: &SessionId) -> Vec<ChildOutcome> {
+async fn child_outcomes(engine: &Engine, session: &SessionId) -> Vec<ChildSessionOutcome> {
     let events = read_events(engine, session).await.into_iter();
     events
         .filter_map(|event| match event {
@@ -100,7 +100,7 @@ async fn child_outcomes(engine: &Engine, session: &SessionId) -> Vec<ChildOutcom
 
 #[tokio::test(start_paused = true)]
 async fn children_work_in_parallel_and_their_results_reach_the_parent() {
-    let (engine, mut calls) = family_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = family_engine(&InMemoryStoreDisk::new()).await;
     let parent = open(&engine, "parent", "boss").await;
     let pending = send_in_background(&engine, &parent, "left right");
     let (one, two) = (calls.next().await, calls.next().await);
@@ -112,13 +112,13 @@ async fn children_work_in_parallel_and_their_results_reach_the_parent() {
     assert_eq!(pending.await.expect("it lives").expect("answered").replies, ["all children have ended"]);
     let outcomes = child_outcomes(&engine, &parent).await;
     assert_eq!(outcomes.len(), 2);
-    assert!(outcomes.contains(&ChildOutcome::Done { result: json!({"text": "done one"}) }), "{outcomes:?}");
+    assert!(outcomes.contains(&ChildSessionOutcome::Done { result: json!({"text": "done one"}) }), "{outcomes:?}");
     assert_eq!(load_state(&engine, &parent).await.session.ledger.descendants.calls, 2, "their calls are counted");
 }
 
 #[tokio::test(start_paused = true)]
 async fn r16_a_crash_leaves_neither_two_children_nor_none() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = family_engine(&disk).await;
     let parent = open(&engine, "parent", "boss").await;
     engine.send_message(&parent, "left".into()).await.expect("accepted");
@@ -138,7 +138,7 @@ async fn r16_a_crash_leaves_neither_two_children_nor_none() {
 
 #[tokio::test(start_paused = true)]
 async fn r10_a_parent_that_waits_for_a_child_has_no_task_and_no_lease() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = family_engine(&disk).await;
     let parent = open(&engine, "parent", "boss").await;
     engine.send_message(&parent, "left".into()).await.expect("accepted");
@@ -157,7 +157,7 @@ async fn r10_a_parent_that_waits_for_a_child_has_no_task_and_no_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_turn_closes_its_children_and_their_calls_end() {
-    let (engine, mut calls) = family_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = family_engine(&InMemoryStoreDisk::new()).await;
     let parent = open(&engine, "parent", "boss").await;
     engine.send_message(&parent, "left".into()).await.expect("accepted");
     let call = calls.next().await;
@@ -170,7 +170,7 @@ async fn a_cancelled_turn_closes_its_children_and_their_calls_end() {
 
 #[tokio::test(start_paused = true)]
 async fn r8_deleting_a_parent_deletes_its_children() {
-    let (engine, mut calls) = family_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = family_engine(&InMemoryStoreDisk::new()).await;
     let parent = open(&engine, "parent", "boss").await;
     engine.send_message(&parent, "left right".into()).await.expect("accepted");
     let (_one, _two) = (calls.next().await, calls.next().await);
@@ -185,19 +185,19 @@ async fn r8_deleting_a_parent_deletes_its_children() {
 
 #[tokio::test(start_paused = true)]
 async fn r8_a_parent_learns_that_its_child_was_deleted() {
-    let (engine, mut calls) = family_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = family_engine(&InMemoryStoreDisk::new()).await;
     let parent = open(&engine, "parent", "boss").await;
     engine.send_message(&parent, "left".into()).await.expect("accepted");
     let _call = calls.next().await;
     engine.delete_session(&"boss~1".into()).await.expect("it is deleted");
     advance_ms(1_000).await;
-    assert_eq!(child_outcomes(&engine, &parent).await, [ChildOutcome::Deleted]);
+    assert_eq!(child_outcomes(&engine, &parent).await, [ChildSessionOutcome::Deleted]);
     assert_eq!(turn_outcomes(&engine, &parent).await, [TurnOutcome::Done]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn r11_a_question_reaches_a_session_in_the_middle_of_its_turn() {
-    let (engine, mut calls) = family_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = family_engine(&InMemoryStoreDisk::new()).await;
     let worker = open(&engine, "worker", "busy").await;
     engine.send_message(&worker, "a long task".into()).await.expect("accepted");
     let _call = calls.next().await;
@@ -213,7 +213,7 @@ async fn r11_a_question_reaches_a_session_in_the_middle_of_its_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_of_another_owner_looks_like_one_that_does_not_exist() {
-    let (engine, _calls) = family_engine(&MemoryDisk::new()).await;
+    let (engine, _calls) = family_engine(&InMemoryStoreDisk::new()).await;
     open(&engine, "worker", "globex.secrets").await;
     let asking = open(&engine, "asking", "acme.curious").await;
     let mut reasons = Vec::new();

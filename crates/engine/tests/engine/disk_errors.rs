@@ -7,9 +7,9 @@ use std::time::Duration;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::TurnOutcome;
 use segue_core::ids::SessionId;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 use segue_engine::{Engine, SessionOptions};
-use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk, InjectedAppendFault};
 
 use crate::harness::{
     FaultyStore, InjectedFaults, ReceivedCalls, advance_ms, chat_engine, chat_flow, engine_config, load_state,
@@ -18,7 +18,7 @@ use crate::harness::{
 
 #[tokio::test(start_paused = true)]
 async fn a_message_is_refused_while_the_disk_is_full() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     let before = read_events(&engine, &session).await;
@@ -33,7 +33,7 @@ async fn a_message_is_refused_while_the_disk_is_full() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_kept_until_the_disk_has_space() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
@@ -54,7 +54,7 @@ async fn an_answer_is_kept_until_the_disk_has_space() {
 
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_was_written_despite_an_error_counts() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     disk.inject_fault(InjectedAppendFault::AfterCommit);
     let session = open_session(&engine).await;
@@ -74,7 +74,7 @@ async fn a_commit_that_was_written_despite_an_error_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unwritten_answer_is_retried_and_an_unwritten_message_is_refused() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     disk.inject_fault(InjectedAppendFault::BeforeCommit);
@@ -89,7 +89,7 @@ async fn an_unwritten_answer_is_retried_and_an_unwritten_message_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_is_resolved_later() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (store, faults) = FaultyStore::open(&disk);
     let (base, mut calls) = engine_config(store, chat_flow());
     let engine = Engine::start(base).await.expect("it starts");
@@ -109,21 +109,24 @@ async fn an_unknown_outcome_is_resolved_later() {
 }
 
 /// Returns a session whose call is retried in two seconds.
-async fn session_between_attempts(disk: &MemoryDisk) -> (Engine, ReceivedCalls, SessionId, Arc<InjectedFaults>) {
+async fn session_between_attempts(disk: &InMemoryStoreDisk) -> (Engine, ReceivedCalls, SessionId, Arc<InjectedFaults>) {
     let (store, faults) = FaultyStore::open(disk);
     let (base, mut calls) = engine_config(store, chat_flow());
     let engine = Engine::start(base).await.expect("it starts");
     let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     let retry_after_ms = Some(2_000);
-    calls.next().await.fail_with(CallFailure { retry_after_ms, ..CallFailure::new(FailureKind::RateLimit, "later") });
+    calls
+        .next()
+        .await
+        .fail_with(CallFailure { retry_after_ms, ..CallFailure::new(CallFailureKind::RateLimit, "later") });
     advance_ms(100).await;
     (engine, calls, session, faults)
 }
 
 /// Returns the same, after the turn was cancelled by a commit with an unknown outcome.
 async fn session_with_uncertain_cancellation(fault: InjectedAppendFault) -> (Engine, ReceivedCalls, SessionId) {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, calls, session, faults) = session_between_attempts(&disk).await;
     disk.inject_fault(fault);
     faults.failing_leases.store(1, Ordering::Relaxed);
@@ -154,7 +157,7 @@ async fn a_call_is_made_once_its_cancellation_turns_out_unwritten() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_not_made_while_its_cancellation_is_being_written() {
-    let (engine, mut calls, session, faults) = session_between_attempts(&MemoryDisk::new()).await;
+    let (engine, mut calls, session, faults) = session_between_attempts(&InMemoryStoreDisk::new()).await;
     faults.append_delay_ms.store(3_000, Ordering::Relaxed);
     engine.apply_command(&session, OperatorCommand::Cancel { turn: None }).await.expect("it is stopped");
     calls.expect_none().await;
@@ -163,7 +166,7 @@ async fn a_call_is_not_made_while_its_cancellation_is_being_written() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_could_not_be_written_leaves_its_name_free() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, _calls) = chat_engine(&disk).await;
     let (other, _calls) = chat_engine(&disk).await;
     let options = || SessionOptions { session: Some("s".into()), ..SessionOptions::default() };
@@ -174,7 +177,7 @@ async fn a_session_that_could_not_be_written_leaves_its_name_free() {
 
 #[tokio::test(start_paused = true)]
 async fn recovery_is_retried_while_the_store_fails() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls) = chat_engine(&disk).await;
     let session = open_session(&one).await;
     one.send_message(&session, "hello".into()).await.expect("accepted");
@@ -194,7 +197,7 @@ async fn recovery_is_retried_while_the_store_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn a_closed_store_ends_the_work_and_loses_nothing() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let store = std::sync::Arc::new(InMemoryStore::open(&disk));
     let (mut base, mut calls) = engine_config(InMemoryStore::open(&disk), chat_flow());
     base.store = store.clone();

@@ -6,7 +6,7 @@ use segue_core::event::{Event, RecordedEvent, TurnOutcome};
 use segue_core::flow::{DynFlow, FlowStep, RoleSpec};
 use segue_core::scope::Scope;
 use segue_engine::Engine;
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -40,7 +40,7 @@ fn loops() -> Vec<FlowStep> {
 #[tokio::test(start_paused = true)]
 async fn a_flow_that_fails_on_an_answer_fails_the_turn_and_the_answer_is_kept() {
     for fault in [panics, loops] {
-        let disk = MemoryDisk::new();
+        let disk = InMemoryStoreDisk::new();
         let (engine, mut calls) = engine_with_flow(&disk, faulty_chat(fault)).await;
         let session = open_session(&engine).await;
         let pending_turn = send_in_background(&engine, &session, "hello");
@@ -65,7 +65,7 @@ async fn a_flow_that_fails_on_an_answer_fails_the_turn_and_the_answer_is_kept() 
 #[tokio::test(start_paused = true)]
 async fn a_message_on_which_the_flow_fails_is_refused_and_not_recorded() {
     for (fault, code) in [(panics as fn() -> Vec<FlowStep>, "flow-panicked"), (loops, "too-many-steps")] {
-        let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), faulty_chat(fault)).await;
+        let (engine, mut calls) = engine_with_flow(&InMemoryStoreDisk::new(), faulty_chat(fault)).await;
         let session = open_session(&engine).await;
         let before = read_events(&engine, &session).await;
         let error = engine.send_message(&session, "please go wrong".into()).await.expect_err("it is refused");
@@ -82,7 +82,7 @@ async fn a_flow_that_fails_can_be_cancelled() {
         Event::TurnEnded { .. } => panics(),
         _ => ClosureFlow::react_as_chat(view, recorded),
     });
-    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), Arc::new(flow)).await;
+    let (engine, mut calls) = engine_with_flow(&InMemoryStoreDisk::new(), Arc::new(flow)).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     let call = calls.next().await;
@@ -106,7 +106,7 @@ async fn an_invalid_flow_is_refused_at_the_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_flow_is_named() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, _calls) = engine_with_flow(&disk, faulty_chat(panics)).await;
     let session = open_session(&one).await;
     one.shutdown().await;

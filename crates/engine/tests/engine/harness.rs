@@ -10,23 +10,22 @@ use segue_core::body::BodyId;
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::{DynFlow, RoleSpec};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
-use segue_core::phase::Guard;
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
-use segue_core::prompt::{CallFailure, FailureKind, Prompt, ToolCall};
+use segue_core::phase::{Guard, PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseLimit, PhaseSpec};
+use segue_core::prompt::{CallFailure, CallFailureKind, Prompt, ToolCall};
 use segue_core::session::SessionState;
 use segue_engine::clock::PausableTokioClock;
 use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionOptions, TurnReport, UserMessage};
 use segue_models::{
-    CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRegistry, ModelRequest, ReplyChunk,
+    LanguageModel, ModelBackendKind, ModelCallOrigin, ModelDescription, ModelRegistry, ModelRequest, ReplyChunk,
     ReplyChunkStream, ReplyFinish,
 };
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_store::{
-    ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader, JournalRecord,
-    JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage, PendingWorkQuery,
-    SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid, SessionQuery, Snapshot,
-    Store, StoreMaintenance, SubmissionStatus, TakeoverPolicy,
+    InboxEmptiness, InboxEntry, InboxStore, InboxSubmissionStatus, IntegrityReport, JournalCommit, JournalReader,
+    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, LeaseTakeoverPolicy, NewInboxSubmission,
+    PendingWorkPage, PendingWorkQuery, SessionCatalog, SessionForkSpec, SessionListChangeCursor, SessionListChangePage,
+    SessionListPage, SessionNameAndUid, SessionQuery, Snapshot, Store, StoreMaintenance,
 };
 use segue_testkit::{ClosureFlow, WordCounter};
 use tokio::sync::mpsc;
@@ -42,7 +41,7 @@ pub(crate) struct ReceivedCalls(mpsc::UnboundedReceiver<ReceivedCall>);
 /// A call that the model received. The test sends its reply.
 #[derive(Debug)]
 pub(crate) struct ReceivedCall {
-    pub metadata: CallOrigin,
+    pub metadata: ModelCallOrigin,
     pub prompt: Arc<Prompt>,
     pub at: tokio::time::Instant,
     chunks: mpsc::UnboundedSender<Result<ReplyChunk, CallFailure>>,
@@ -109,7 +108,7 @@ impl ReceivedCall {
         let _ = self.chunks.send(Ok(ReplyChunk::Finish(ReplyFinish::default())));
     }
 
-    pub(crate) fn fail(self, kind: FailureKind) {
+    pub(crate) fn fail(self, kind: CallFailureKind) {
         let _ = self.chunks.send(Err(CallFailure::new(kind, "requested by the test")));
     }
 
@@ -178,13 +177,13 @@ pub(crate) fn engine_config(store: impl Store + 'static, flow: Arc<dyn DynFlow>)
 }
 
 /// Starts an engine with a flow on a disk.
-pub(crate) async fn engine_with_flow(disk: &MemoryDisk, flow: Arc<dyn DynFlow>) -> (Engine, ReceivedCalls) {
+pub(crate) async fn engine_with_flow(disk: &InMemoryStoreDisk, flow: Arc<dyn DynFlow>) -> (Engine, ReceivedCalls) {
     let (config, calls) = engine_config(InMemoryStore::open(disk), flow);
     (Engine::start(config).await.expect("the engine starts"), calls)
 }
 
 /// Starts an engine with the chat flow on a disk.
-pub(crate) async fn chat_engine(disk: &MemoryDisk) -> (Engine, ReceivedCalls) {
+pub(crate) async fn chat_engine(disk: &InMemoryStoreDisk) -> (Engine, ReceivedCalls) {
     engine_with_flow(disk, chat_flow()).await
 }
 
@@ -276,7 +275,7 @@ pub(crate) struct InjectedFaults {
 }
 
 impl FaultyStore {
-    pub(crate) fn open(disk: &MemoryDisk) -> (Self, Arc<InjectedFaults>) {
+    pub(crate) fn open(disk: &InMemoryStoreDisk) -> (Self, Arc<InjectedFaults>) {
         let faults = Arc::new(InjectedFaults::default());
         (Self { inner: InMemoryStore::open(disk), faults: faults.clone() }, faults)
     }
@@ -333,7 +332,7 @@ impl JournalWriter for FaultyStore {
         self.inner.save_snapshot(session, snapshot).await
     }
 
-    async fn fork_session(&self, fork: ForkSpec) -> StoreResult<SessionUid> {
+    async fn fork_session(&self, fork: SessionForkSpec) -> StoreResult<SessionUid> {
         self.inner.fork_session(fork).await
     }
 
@@ -341,14 +340,18 @@ impl JournalWriter for FaultyStore {
         self.inner.begin_delete(session).await
     }
 
-    async fn delete_session(&self, session: &SessionId, notice_to_parent: Option<NewSubmission>) -> StoreResult<()> {
+    async fn delete_session(
+        &self,
+        session: &SessionId,
+        notice_to_parent: Option<NewInboxSubmission>,
+    ) -> StoreResult<()> {
         self.inner.delete_session(session, notice_to_parent).await
     }
 }
 
 #[async_trait]
 impl LeaseStore for FaultyStore {
-    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> StoreResult<Lease> {
+    async fn acquire_lease(&self, session: &SessionId, takeover: LeaseTakeoverPolicy) -> StoreResult<Lease> {
         fail_if_requested(&self.faults.failing_leases)?;
         let in_progress = self.faults.leases_in_progress.fetch_add(1, Ordering::Relaxed) + 1;
         self.faults.leases_in_progress_max.fetch_max(in_progress, Ordering::Relaxed);
@@ -377,7 +380,7 @@ impl InboxStore for FaultyStore {
         &self,
         session: &SessionId,
         expected: Option<SessionUid>,
-        submission: NewSubmission,
+        submission: NewInboxSubmission,
     ) -> StoreResult<SessionUid> {
         self.inner.submit(session, expected, submission).await
     }
@@ -386,7 +389,7 @@ impl InboxStore for FaultyStore {
         self.inner.read_inbox(session, limit).await
     }
 
-    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId) -> StoreResult<SubmissionStatus> {
+    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId) -> StoreResult<InboxSubmissionStatus> {
         self.inner.read_outcome(session, submission).await
     }
 
@@ -417,7 +420,11 @@ impl SessionCatalog for FaultyStore {
         self.inner.sessions_to_delete(limit).await
     }
 
-    async fn changes_after(&self, after: Option<SessionChangeCursor>, limit: usize) -> StoreResult<SessionChangePage> {
+    async fn changes_after(
+        &self,
+        after: Option<SessionListChangeCursor>,
+        limit: usize,
+    ) -> StoreResult<SessionListChangePage> {
         self.inner.changes_after(after, limit).await
     }
 }

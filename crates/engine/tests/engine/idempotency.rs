@@ -3,9 +3,9 @@
 use segue_core::decide::OperatorCommand;
 use segue_core::event::TurnOutcome;
 use segue_core::ids::SessionId;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_engine::{Engine, Error, TurnReport, UserMessage};
-use segue_store::memory::MemoryDisk;
+use segue_store::memory::InMemoryStoreDisk;
 
 use crate::harness::{
     ReceivedCall, ReceivedCalls, advance_ms, chat_engine, cooling_flow, engine_with_flow, load_state, open_session,
@@ -26,7 +26,7 @@ fn send_keyed_in_background(
 
 #[tokio::test(start_paused = true)]
 async fn a_message_sent_again_gets_the_same_report() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let first = send_keyed_in_background(&engine, &session);
     calls.next().await.answer("yes");
@@ -40,7 +40,7 @@ async fn a_message_sent_again_gets_the_same_report() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_sent_again_during_its_turn_gets_the_report() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, message_with_key("hello")).await.expect("accepted");
     let call = calls.next().await;
@@ -55,7 +55,7 @@ async fn a_message_sent_again_during_its_turn_gets_the_report() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_sent_again_after_a_restart_gets_the_report_of_the_resumed_turn() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls) = chat_engine(&disk).await;
     let session = open_session(&one).await;
     let lost = send_keyed_in_background(&one, &session);
@@ -74,7 +74,7 @@ async fn a_message_sent_again_after_a_restart_gets_the_report_of_the_resumed_tur
 /// Lets the turn of a message fail, and retries it. Returns the call of the retry.
 async fn fail_and_retry_turn(engine: &Engine, calls: &mut ReceivedCalls, session: &SessionId) -> ReceivedCall {
     let first = send_keyed_in_background(engine, session);
-    calls.next().await.fail(FailureKind::InvalidApiKey);
+    calls.next().await.fail(CallFailureKind::InvalidApiKey);
     let first = first.await.expect("the task does not panic").expect("it has ended");
     assert!(matches!(first.outcome, TurnOutcome::Failed { .. }), "{first:?}");
     engine.apply_command(session, OperatorCommand::Retry { turn: None }).await.expect("it is tried again");
@@ -83,7 +83,7 @@ async fn fail_and_retry_turn(engine: &Engine, calls: &mut ReceivedCalls, session
 
 #[tokio::test(start_paused = true)]
 async fn a_message_sent_again_after_a_retry_gets_the_last_report() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     fail_and_retry_turn(&engine, &mut calls, &session).await.answer("yes");
     advance_ms(10).await;
@@ -93,7 +93,7 @@ async fn a_message_sent_again_after_a_retry_gets_the_last_report() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_sent_again_while_another_process_resumes_the_retry_gets_its_report() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls) = chat_engine(&disk).await;
     let session = open_session(&one).await;
     let _call = fail_and_retry_turn(&one, &mut calls, &session).await;
@@ -109,7 +109,7 @@ async fn a_message_sent_again_while_another_process_resumes_the_retry_gets_its_r
 
 #[tokio::test(start_paused = true)]
 async fn a_message_sent_again_that_got_no_turn_gets_the_reason() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, "first".into()).await.expect("accepted");
     let _call = calls.next().await;
@@ -123,7 +123,7 @@ async fn a_message_sent_again_that_got_no_turn_gets_the_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_sent_again_when_a_phase_limit_expires_is_answered() {
-    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), cooling_flow(10_100)).await;
+    let (engine, mut calls) = engine_with_flow(&InMemoryStoreDisk::new(), cooling_flow(10_100)).await;
     let session = open_session(&engine).await;
     let first = send_keyed_in_background(&engine, &session);
     calls.next().await.answer("yes");

@@ -3,9 +3,9 @@
 use segue_core::decide::{InputRefusal, OperatorCommand};
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::ids::TurnId;
-use segue_engine::{Error, SubmissionResult, UserMessage};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
-use segue_store::{InboxStore as _, NewSubmission};
+use segue_engine::{Error, InboxSubmissionProgress, UserMessage};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
+use segue_store::{InboxStore as _, NewInboxSubmission};
 
 use crate::harness::{
     advance_ms, chat_engine, load_state, open_session, read_events, run_turn, send_in_background, turn_outcomes,
@@ -13,7 +13,7 @@ use crate::harness::{
 
 #[tokio::test(start_paused = true)]
 async fn r2_a_message_at_the_wrong_process_is_accepted_and_answered() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (holder, mut calls) = chat_engine(&disk).await;
     let (other, mut other_calls) = chat_engine(&disk).await;
     let session = open_session(&holder).await;
@@ -33,7 +33,7 @@ async fn r2_a_message_at_the_wrong_process_is_accepted_and_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn r9_a_cancel_at_the_wrong_process_names_its_turn() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (holder, mut calls) = chat_engine(&disk).await;
     let (other, _other_calls) = chat_engine(&disk).await;
     let session = open_session(&holder).await;
@@ -48,7 +48,7 @@ async fn r9_a_cancel_at_the_wrong_process_names_its_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn r2_a_refusal_reaches_the_submitter() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (holder, mut calls) = chat_engine(&disk).await;
     let (other, _other_calls) = chat_engine(&disk).await;
     let session = open_session(&holder).await;
@@ -69,7 +69,7 @@ async fn r2_a_refusal_reaches_the_submitter() {
 
 #[tokio::test(start_paused = true)]
 async fn r6_a_message_with_a_known_key_is_received_once_by_either_way() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (holder, mut calls) = chat_engine(&disk).await;
     let (other, _other_calls) = chat_engine(&disk).await;
     let session = open_session(&holder).await;
@@ -83,20 +83,20 @@ async fn r6_a_message_with_a_known_key_is_received_once_by_either_way() {
 
 #[tokio::test(start_paused = true)]
 async fn r4_an_entry_is_pending_work_by_itself() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     run_turn(&engine, &mut calls, &session, "one", "to one").await;
     // The session is parked and its lease released when a process that then dies submits.
     advance_ms(2_000).await;
     let store = InMemoryStore::open(&disk);
-    let message = segue_core::decide::Submission::Message {
+    let message = segue_core::decide::InboxSubmission::Message {
         text: "two".into(),
         idempotency_key: None,
         mid_turn_policy: None,
         images: Vec::new(),
     };
-    let entry = NewSubmission {
+    let entry = NewInboxSubmission {
         id: segue_core::ids::SubmissionId(5),
         at: engine.now(),
         bytes: serde_json::to_vec(&message).expect("it can be written"),
@@ -106,17 +106,17 @@ async fn r4_an_entry_is_pending_work_by_itself() {
     let call = calls.next().await;
     assert_eq!(call.last_message(), "two");
     let result = engine.submission_result(&session, segue_core::ids::SubmissionId(5)).await.expect("handled");
-    assert!(matches!(result, SubmissionResult::Accepted(Some(_))));
+    assert!(matches!(result, InboxSubmissionProgress::Accepted(Some(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_entry_that_is_no_submission_is_refused_and_kept_in_the_journal() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     let store = InMemoryStore::open(&disk);
     let id = segue_core::ids::SubmissionId(9);
-    let entry = NewSubmission { id, at: engine.now(), bytes: b"nonsense".to_vec(), exempt_from_limit: false };
+    let entry = NewInboxSubmission { id, at: engine.now(), bytes: b"nonsense".to_vec(), exempt_from_limit: false };
     store.submit(&session, None, entry).await.expect("submitted");
     run_turn(&engine, &mut calls, &session, "hello", "yes").await;
     advance_ms(1_000).await;
@@ -126,7 +126,7 @@ async fn an_entry_that_is_no_submission_is_refused_and_kept_in_the_journal() {
 
 #[tokio::test(start_paused = true)]
 async fn an_entry_of_a_holder_that_died_is_handled_by_the_submitter() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (holder, mut calls) = chat_engine(&disk).await;
     let session = open_session(&holder).await;
     holder.send_message(&session, "hello".into()).await.expect("accepted");

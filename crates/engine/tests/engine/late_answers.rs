@@ -9,12 +9,12 @@ use segue_core::event::{CallRequest, Event, TurnOutcome};
 use segue_core::flow::{DynFlow, FlowStep};
 use segue_core::ids::{CallId, Seq, SessionId};
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig, SessionUpdate, TurnReport};
-use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk, InjectedAppendFault};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -32,7 +32,7 @@ fn two_call_flow() -> Arc<dyn DynFlow> {
     }))
 }
 
-async fn open_two_call_session(disk: &MemoryDisk) -> (Engine, ReceivedCalls, SessionId) {
+async fn open_two_call_session(disk: &InMemoryStoreDisk) -> (Engine, ReceivedCalls, SessionId) {
     let (engine, calls) = engine_with_flow(disk, two_call_flow()).await;
     let session = open_session(&engine).await;
     (engine, calls, session)
@@ -67,7 +67,7 @@ fn late_answer(call: u32, text: &str) -> Vec<(u32, String)> {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_to_a_parked_session_is_recorded_and_counted() {
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let (report, second) = run_turn_without_second(&engine, &mut calls, &session).await;
     assert_eq!((report.outcome, report.spent.answered_calls, report.spent.late_answers), (TurnOutcome::Done, 1, 0));
     assert_eq!(report.spent.unknown_attempts, 1, "it may be billed, which is not known yet");
@@ -85,7 +85,7 @@ async fn a_late_answer_to_a_parked_session_is_recorded_and_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_during_the_next_turn_is_recorded_separately() {
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let (_, second) = run_turn_without_second(&engine, &mut calls, &session).await;
     let next = send_in_background(&engine, &session, "and now?");
     let (third, fourth) = (calls.next().await, calls.next().await);
@@ -107,7 +107,7 @@ async fn a_late_answer_during_the_next_turn_is_recorded_separately() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_call_is_aborted_at_once() {
     for stop in [OperatorCommand::Cancel { turn: None }, OperatorCommand::Close] {
-        let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+        let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
         engine.send_message(&session, "well?".into()).await.expect("accepted");
         let (first, second) = (calls.next().await, calls.next().await);
         engine.apply_command(&session, stop).await.expect("it is stopped");
@@ -116,7 +116,7 @@ async fn a_cancelled_call_is_aborted_at_once() {
         assert_eq!(first.at.elapsed(), Duration::ZERO);
         assert_eq!(load_state(&engine, &session).await.session.ledger.total.unknown_attempts, 2, "both may be billed");
     }
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let (_, second) = run_turn_without_second(&engine, &mut calls, &session).await;
     engine.apply_command(&session, OperatorCommand::Close).await.expect("it is closed");
     second.wait_until_dropped().await;
@@ -125,7 +125,7 @@ async fn a_cancelled_call_is_aborted_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_does_not_wait_for_abandoned_calls() {
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let (_, second) = run_turn_without_second(&engine, &mut calls, &session).await;
     engine.shutdown().await;
     assert_eq!(second.at.elapsed(), Duration::ZERO);
@@ -136,7 +136,7 @@ async fn shutdown_does_not_wait_for_abandoned_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_ends_during_shutdown_leaves_no_call() {
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let pending_turn = send_in_background(&engine, &session, "well?");
     let (first, second) = (calls.next().await, calls.next().await);
     let stopping = engine.clone();
@@ -151,7 +151,7 @@ async fn a_turn_that_ends_during_shutdown_leaves_no_call() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_a_session_aborts_its_abandoned_calls() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls, session) = open_two_call_session(&disk).await;
     let (_, second) = run_turn_without_second(&engine, &mut calls, &session).await;
     engine.delete_session(&session).await.expect("it is deleted");
@@ -167,7 +167,7 @@ async fn deleting_a_session_aborts_its_abandoned_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_is_not_delivered_to_another_session_of_the_same_name() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls, session) = open_two_call_session(&disk).await;
     let (other, mut calls_other) = engine_with_flow(&disk, two_call_flow()).await;
     let (_, second) = run_turn_without_second(&one, &mut calls, &session).await;
@@ -184,7 +184,7 @@ async fn a_late_answer_is_not_delivered_to_another_session_of_the_same_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_is_recorded_only_if_no_other_process_holds_the_session() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls, session) = open_two_call_session(&disk).await;
     let (other, mut calls_other) = engine_with_flow(&disk, two_call_flow()).await;
     let (_, second) = run_turn_without_second(&one, &mut calls, &session).await;
@@ -205,10 +205,10 @@ async fn a_late_answer_is_recorded_only_if_no_other_process_holds_the_session() 
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_has_not_started_is_not_made() {
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let pending_turn = send_in_background(&engine, &session, "well?");
     let (first, second) = (calls.next().await, calls.next().await);
-    second.fail(FailureKind::Overload);
+    second.fail(CallFailureKind::Overload);
     advance_ms(1).await;
     first.answer("enough");
     pending_turn.await.expect("the task does not panic").expect("it is answered");
@@ -217,15 +217,15 @@ async fn a_retry_that_has_not_started_is_not_made() {
 
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_call_that_fails_is_not_retried_and_its_cost_is_counted() {
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let (_, second) = run_turn_without_second(&engine, &mut calls, &session).await;
     let (_, fourth) = run_turn_without_second(&engine, &mut calls, &session).await;
     let before = read_events(&engine, &session).await.len();
-    second.fail(FailureKind::Overload);
+    second.fail(CallFailureKind::Overload);
     advance_ms(10).await;
     assert_eq!(read_events(&engine, &session).await.len(), before + 1, "that it cost nothing is recorded");
     fourth.send_text("I was going");
-    fourth.fail_with(CallFailure::new(FailureKind::Network, "cut off").with_usage(None));
+    fourth.fail_with(CallFailure::new(CallFailureKind::Network, "cut off").with_usage(None));
     advance_ms(10).await;
     let events = read_events(&engine, &session).await;
     assert!(matches!(events.last(), Some(Event::CallFailed { call: CallId(4), .. })), "{:?}", events.last());
@@ -239,7 +239,7 @@ async fn an_abandoned_call_that_fails_is_not_retried_and_its_cost_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_call_times_out() {
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let (_, second) = run_turn_without_second(&engine, &mut calls, &session).await;
     second.wait_until_dropped().await;
     assert_eq!(second.at.elapsed(), Duration::from_millis(speaker_role().timeout_ms));
@@ -247,7 +247,7 @@ async fn an_abandoned_call_times_out() {
 
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_call_is_aborted_if_another_call_needs_its_slot() {
-    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), two_call_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), two_call_flow());
     let limits = ModelCallLimits { concurrent_calls_max: 2, ..ModelCallLimits::default() };
     let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");
@@ -268,7 +268,7 @@ async fn an_abandoned_call_is_aborted_if_another_call_needs_its_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_not_abandoned_while_another_waits_for_its_model() {
-    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), two_call_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), two_call_flow());
     let limits = ModelCallLimits { concurrent_calls_max: 2, ..ModelCallLimits::default() };
     let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");
@@ -287,7 +287,7 @@ async fn a_call_is_not_abandoned_while_another_waits_for_its_model() {
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_calls_are_limited() {
-    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), two_call_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), two_call_flow());
     let limits = ModelCallLimits { concurrent_calls_max: 1_000, ..ModelCallLimits::default() };
     let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");
@@ -305,7 +305,7 @@ async fn abandoned_calls_are_limited() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_is_retried_until_the_store_accepts_it() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (store, faults) = FaultyStore::open(&disk);
     let (base, mut calls) = engine_config(store, two_call_flow());
     let engine = Engine::start(base).await.expect("it starts");
@@ -321,7 +321,7 @@ async fn a_late_answer_is_retried_until_the_store_accepts_it() {
 
 #[tokio::test(start_paused = true)]
 async fn text_of_an_abandoned_call_is_not_published() {
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let mut subscription = engine.subscribe(&session, Seq(0)).await.expect("it is there");
     let (_, second) = run_turn_without_second(&engine, &mut calls, &session).await;
     second.send_text("you cannot ");
@@ -339,7 +339,7 @@ async fn text_of_an_abandoned_call_is_not_published() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stopping_engine_abandons_no_calls() {
-    let (engine, mut calls, session) = open_two_call_session(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = open_two_call_session(&InMemoryStoreDisk::new()).await;
     let other = open_named_session(&engine, "other").await;
     engine.send_message(&other, "well?".into()).await.expect("accepted");
     let _keep_it_active = (calls.next().await, calls.next().await);

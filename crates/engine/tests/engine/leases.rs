@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use segue_engine::{Engine, EngineConfig, Error};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
 use crate::harness::{
     FaultyStore, InjectedFaults, ReceivedCall, ReceivedCalls, advance_ms, chat_flow, engine_config, open_session,
@@ -13,14 +13,14 @@ use crate::harness::{
 
 const LEASE_MS: u64 = 4_000;
 
-async fn node(disk: &MemoryDisk) -> (Engine, ReceivedCalls, Arc<InjectedFaults>) {
+async fn node(disk: &InMemoryStoreDisk) -> (Engine, ReceivedCalls, Arc<InjectedFaults>) {
     let (store, faults) = FaultyStore::open(disk);
     let (config, calls) = engine_config(store, chat_flow());
     (Engine::start(config).await.expect("the engine starts"), calls, faults)
 }
 
 /// A node that dies without a word: its process is paused, so its store never says that it has ended.
-async fn paused_node_with_open_call(disk: &MemoryDisk) -> (Engine, ReceivedCall) {
+async fn paused_node_with_open_call(disk: &InMemoryStoreDisk) -> (Engine, ReceivedCall) {
     let (engine, mut calls, faults) = node(disk).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
@@ -31,7 +31,7 @@ async fn paused_node_with_open_call(disk: &MemoryDisk) -> (Engine, ReceivedCall)
 
 #[tokio::test(start_paused = true)]
 async fn r13_a_session_stays_with_its_node_as_long_as_leases_are_renewed() {
-    let disk = MemoryDisk::with_expiring_leases(LEASE_MS);
+    let disk = InMemoryStoreDisk::with_expiring_leases(LEASE_MS);
     let (one, mut calls, _) = node(&disk).await;
     let (two, mut others_calls, _) = node(&disk).await;
     let session = open_session(&one).await;
@@ -47,7 +47,7 @@ async fn r13_a_session_stays_with_its_node_as_long_as_leases_are_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn r13_sessions_of_a_dead_node_are_resumed_within_the_lease_time() {
-    let disk = MemoryDisk::with_expiring_leases(LEASE_MS);
+    let disk = InMemoryStoreDisk::with_expiring_leases(LEASE_MS);
     let (two, mut others_calls, _) = node(&disk).await;
     advance_ms(2 * LEASE_MS).await;
     let (_one, _call) = paused_node_with_open_call(&disk).await;
@@ -63,7 +63,7 @@ async fn r13_sessions_of_a_dead_node_are_resumed_within_the_lease_time() {
 
 #[tokio::test(start_paused = true)]
 async fn r13_nobody_takes_over_after_an_outage_that_everybody_had() {
-    let disk = MemoryDisk::with_expiring_leases(LEASE_MS);
+    let disk = InMemoryStoreDisk::with_expiring_leases(LEASE_MS);
     let (one, mut calls, faults) = node(&disk).await;
     let (_two, mut others_calls, others_faults) = node(&disk).await;
     let session = open_session(&one).await;
@@ -88,7 +88,7 @@ async fn r13_nobody_takes_over_after_an_outage_that_everybody_had() {
 
 #[tokio::test(start_paused = true)]
 async fn r13_nothing_is_started_while_renewals_fail() {
-    let disk = MemoryDisk::with_expiring_leases(LEASE_MS);
+    let disk = InMemoryStoreDisk::with_expiring_leases(LEASE_MS);
     let (one, mut calls, faults) = node(&disk).await;
     let session = open_session(&one).await;
     run_turn(&one, &mut calls, &session, "hello", "yes").await;
@@ -104,7 +104,7 @@ async fn r13_nothing_is_started_while_renewals_fail() {
 
 #[tokio::test(start_paused = true)]
 async fn r17_a_caller_of_a_node_that_lost_the_session_gets_its_answer() {
-    let disk = MemoryDisk::with_expiring_leases(LEASE_MS);
+    let disk = InMemoryStoreDisk::with_expiring_leases(LEASE_MS);
     let (two, mut others_calls, _) = node(&disk).await;
     advance_ms(2 * LEASE_MS).await;
     let (one, mut calls, faults) = node(&disk).await;
@@ -136,7 +136,7 @@ async fn r17_a_caller_of_a_node_that_lost_the_session_gets_its_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn r15_a_node_that_drains_records_the_calls_in_flight() {
-    let disk = MemoryDisk::with_expiring_leases(LEASE_MS);
+    let disk = InMemoryStoreDisk::with_expiring_leases(LEASE_MS);
     let (config, mut calls) = engine_config(InMemoryStore::open(&disk), chat_flow());
     let one = Engine::start(EngineConfig { drain_ms_max: 60_000, ..config }).await.expect("starts");
     let session = open_session(&one).await;

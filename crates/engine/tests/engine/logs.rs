@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use segue_core::ids::Seq;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 use segue_engine::Engine;
 use segue_engine::limits::{BREAKER_FAILURES_MAX, PARKED_LEASE_MS_MAX, UPDATES_BUFFERED_MAX};
-use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
-use segue_store::{LeaseStore, TakeoverPolicy};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk, InjectedAppendFault};
+use segue_store::{LeaseStore, LeaseTakeoverPolicy};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level};
 
@@ -49,7 +49,7 @@ fn enable_registration() {
 
 /// Runs two turns, with a pause in between in which the lease is released.
 async fn run_two_turns() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     run_turn(&engine, &mut calls, &session, "hello-from-the-user", "answer-of-the-model").await;
     advance_ms(3 * PARKED_LEASE_MS_MAX).await;
@@ -104,7 +104,7 @@ async fn log_of_a_turn_has_the_ids_of_session_turn_and_call() {
 #[tokio::test(start_paused = true)]
 async fn log_at_info_has_no_line_about_an_ordinary_turn() {
     let log = CapturedLog::start(Level::INFO);
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     run_turn(&engine, &mut calls, &session, "hello", "yes").await;
     assert_eq!(log.text(), "");
@@ -113,7 +113,7 @@ async fn log_at_info_has_no_line_about_an_ordinary_turn() {
 #[tokio::test(start_paused = true)]
 async fn log_tells_how_an_unknown_commit_was_resolved() {
     let log = CapturedLog::start(Level::INFO);
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
@@ -135,13 +135,13 @@ async fn log_tells_how_an_unknown_commit_was_resolved() {
 #[tokio::test(start_paused = true)]
 async fn log_tells_that_a_lease_was_lost() {
     let log = CapturedLog::start(Level::INFO);
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let call = calls.next().await;
     let other = InMemoryStore::open(&disk);
-    other.acquire_lease(&session, TakeoverPolicy::Force).await.expect("taken over");
+    other.acquire_lease(&session, LeaseTakeoverPolicy::Force).await.expect("taken over");
     call.answer("too late");
     advance_ms(1_000).await;
     assert!(!pending_turn.is_finished(), "the other process will answer");
@@ -151,7 +151,7 @@ async fn log_tells_that_a_lease_was_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn log_tells_that_work_of_a_dead_process_is_recovered() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (dead, mut calls) = chat_engine(&disk).await;
     let session = open_session(&dead).await;
     dead.send_message(&session, "hello".into()).await.expect("accepted");
@@ -168,7 +168,7 @@ async fn log_tells_that_work_of_a_dead_process_is_recovered() {
 #[tokio::test(start_paused = true)]
 async fn log_tells_that_a_task_panicked() {
     let log = CapturedLog::start(Level::INFO);
-    let (store, faults) = FaultyStore::open(&MemoryDisk::new());
+    let (store, faults) = FaultyStore::open(&InMemoryStoreDisk::new());
     let (config, mut calls) = engine_config(store, chat_flow());
     let engine = Engine::start(config).await.expect("it starts");
     let session = open_session(&engine).await;
@@ -187,7 +187,7 @@ async fn log_tells_of_failures_and_the_circuit_breaker_without_their_messages() 
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     for _ in 0..BREAKER_FAILURES_MAX {
-        calls.next().await.fail_with(CallFailure::new(FailureKind::Network, "a-message-that-quotes-the-prompt"));
+        calls.next().await.fail_with(CallFailure::new(CallFailureKind::Network, "a-message-that-quotes-the-prompt"));
     }
     calls.next().await.answer("back");
     pending_turn.await.expect("the task lives").expect("it is answered");
@@ -202,10 +202,10 @@ async fn log_tells_of_failures_and_the_circuit_breaker_without_their_messages() 
 #[tokio::test(start_paused = true)]
 async fn log_tells_of_a_rejected_api_key_as_an_error() {
     let log = CapturedLog::start(Level::ERROR);
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
-    calls.next().await.fail_with(CallFailure::new(FailureKind::InvalidApiKey, "no such key: sk-123"));
+    calls.next().await.fail_with(CallFailure::new(CallFailureKind::InvalidApiKey, "no such key: sk-123"));
     pending_turn.await.expect("the task lives").expect("it is answered");
     log.find_line(&["ERROR", "the configured API key is not accepted", "session=s", "call=c1"]);
     assert!(!log.text().contains("sk-123"), "{}", log.text());
@@ -214,7 +214,7 @@ async fn log_tells_of_a_rejected_api_key_as_an_error() {
 #[tokio::test(start_paused = true)]
 async fn log_tells_that_a_subscriber_was_too_slow() {
     let log = CapturedLog::start(Level::INFO);
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let mut subscription = engine.subscribe(&session, Seq(0)).await.expect("it exists");
     subscription.next_update().await.expect("the first event");

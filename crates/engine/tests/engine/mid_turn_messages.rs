@@ -2,7 +2,7 @@
 
 use segue_core::event::{Event, MidTurnPolicy, TurnOutcome};
 use segue_engine::{SessionOptions, UserMessage};
-use segue_store::memory::MemoryDisk;
+use segue_store::memory::InMemoryStoreDisk;
 
 use crate::harness::{
     advance_ms, chat_engine, load_state, open_session, read_events, run_turn, send_in_background, turn_outcomes,
@@ -14,7 +14,7 @@ fn message_with_policy(text: &str, policy: MidTurnPolicy) -> UserMessage {
 
 #[tokio::test(start_paused = true)]
 async fn queued_messages_get_their_own_turns_in_order() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let (one, two, three) = (
         send_in_background(&engine, &session, "one"),
@@ -35,7 +35,7 @@ async fn queued_messages_get_their_own_turns_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn coalesced_messages_share_the_next_turn_and_its_report() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let options = SessionOptions { mid_turn_policy: MidTurnPolicy::Coalesce, ..SessionOptions::default() };
     let session = engine.open_session(&"puppet".into(), options).await.expect("it opens");
     let first = send_in_background(&engine, &session, "one");
@@ -55,7 +55,7 @@ async fn coalesced_messages_share_the_next_turn_and_its_report() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rejected_message_is_not_recorded_and_can_be_sent_later() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let running = send_in_background(&engine, &session, "one");
     let call = calls.next().await;
@@ -77,7 +77,7 @@ async fn a_rejected_message_is_not_recorded_and_can_be_sent_later() {
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupting_message_stops_the_turn_and_precedes_queued_messages() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let stopped = send_in_background(&engine, &session, "one");
     let call = calls.next().await;
@@ -102,7 +102,7 @@ async fn an_interrupting_message_stops_the_turn_and_precedes_queued_messages() {
 
 #[tokio::test(start_paused = true)]
 async fn queued_callers_get_an_error_when_the_session_closes() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let running = send_in_background(&engine, &session, "one");
     calls.next().await;
@@ -116,7 +116,7 @@ async fn queued_callers_get_an_error_when_the_session_closes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_covers_only_its_own_turn() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     run_turn(&engine, &mut calls, &session, "zero", "to zero").await;
     let first = send_in_background(&engine, &session, "one");

@@ -6,7 +6,7 @@ use segue_core::decide::OperatorCommand;
 use segue_core::event::Event;
 use segue_engine::limits::SNAPSHOT_EVENTS_MIN;
 use segue_engine::{Engine, Error, UserMessage};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
 use crate::harness::{
     advance_ms, chat_engine, chat_flow, engine_config, load_state, open_named_session, open_session, read_events,
@@ -19,7 +19,7 @@ fn alive_tasks() -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn parked_sessions_have_no_task() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     advance_ms(1).await;
     let none = alive_tasks();
     for number in 0..50 {
@@ -34,7 +34,7 @@ async fn parked_sessions_have_no_task() {
 
 #[tokio::test(start_paused = true)]
 async fn a_parked_session_is_released_and_resumed_by_either_process() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls_one) = chat_engine(&disk).await;
     let (other, mut calls_other) = chat_engine(&disk).await;
     let session = open_session(&one).await;
@@ -52,7 +52,7 @@ async fn a_parked_session_is_released_and_resumed_by_either_process() {
 
 #[tokio::test(start_paused = true)]
 async fn another_session_of_the_same_name_and_length_is_not_confused_with_the_old_one() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls_one) = chat_engine(&disk).await;
     let (other, mut calls_other) = chat_engine(&disk).await;
     let session = open_session(&one).await;
@@ -69,7 +69,7 @@ async fn another_session_of_the_same_name_and_length_is_not_confused_with_the_ol
 
 #[tokio::test(start_paused = true)]
 async fn work_of_a_dead_process_is_resumed_by_a_live_one() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let dying = Arc::new(InMemoryStore::open(&disk));
     let (mut base, mut calls) = engine_config(InMemoryStore::open(&disk), chat_flow());
     base.store = dying.clone();
@@ -85,7 +85,7 @@ async fn work_of_a_dead_process_is_resumed_by_a_live_one() {
 
 #[tokio::test(start_paused = true)]
 async fn work_of_another_process_is_resumed_where_the_session_is_cached() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (here, mut calls_here) = chat_engine(&disk).await;
     let (other, mut calls_other) = chat_engine(&disk).await;
     let session = open_session(&here).await;
@@ -103,7 +103,7 @@ async fn work_of_another_process_is_resumed_where_the_session_is_cached() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_session_is_restored_from_its_snapshot() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls) = chat_engine(&disk).await;
     let session = open_session(&one).await;
     while load_state(&one, &session).await.session.last_seq.0 < SNAPSHOT_EVENTS_MIN + 10 {
@@ -132,7 +132,7 @@ async fn a_long_session_is_restored_from_its_snapshot() {
 
 #[tokio::test(start_paused = true)]
 async fn two_callers_that_open_the_same_name_and_send_at_once_both_succeed() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let ensure = |text: &'static str| {
         let engine = engine.clone();
         tokio::spawn(async move {
@@ -158,7 +158,7 @@ async fn two_callers_that_open_the_same_name_and_send_at_once_both_succeed() {
 async fn many_senders_at_once_lose_nothing() {
     const SENDERS: u32 = 8;
     const MESSAGES: u32 = 25;
-    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), chat_flow());
     let engine = Engine::start(base).await.expect("it starts");
     let session = open_session(&engine).await;
     let model = tokio::spawn(async move {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use segue_core::event::SessionOpened;
 use segue_engine::{Engine, EngineConfig, SessionPlacement};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
 use crate::harness::{
     ReceivedCalls, advance_ms, chat_engine, chat_flow, engine_config, open_named_session, run_turn, send_in_background,
@@ -19,7 +19,7 @@ impl SessionPlacement for NoBuilder {
     }
 }
 
-async fn engine_without_builder(disk: &MemoryDisk) -> (Engine, ReceivedCalls) {
+async fn engine_without_builder(disk: &InMemoryStoreDisk) -> (Engine, ReceivedCalls) {
     let (config, calls) = engine_config(InMemoryStore::open(disk), chat_flow());
     let config = EngineConfig { placement: Some(Arc::new(NoBuilder)), ..config };
     (Engine::start(config).await.expect("the engine starts"), calls)
@@ -27,7 +27,7 @@ async fn engine_without_builder(disk: &MemoryDisk) -> (Engine, ReceivedCalls) {
 
 #[tokio::test(start_paused = true)]
 async fn r14_a_session_is_held_only_where_it_is_placed() {
-    let disk = MemoryDisk::with_expiring_leases(10_000);
+    let disk = InMemoryStoreDisk::with_expiring_leases(10_000);
     let (front, mut front_calls) = engine_without_builder(&disk).await;
     let (builder, mut builder_calls) = chat_engine(&disk).await;
     // It can be opened and used everywhere.
@@ -47,7 +47,7 @@ async fn r14_a_session_is_held_only_where_it_is_placed() {
 
 #[tokio::test(start_paused = true)]
 async fn r14_a_placed_session_waits_for_a_process_that_may_hold_it() {
-    let disk = MemoryDisk::with_expiring_leases(10_000);
+    let disk = InMemoryStoreDisk::with_expiring_leases(10_000);
     let (front, mut front_calls) = engine_without_builder(&disk).await;
     let placed = open_named_session(&front, "built-shop").await;
     // The client is told the id of its submission after a while, or waits; either way the message is kept.

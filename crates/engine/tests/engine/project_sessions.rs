@@ -12,7 +12,7 @@ use segue_engine::{Engine, EngineConfig, SessionOptions};
 use segue_flows::project::ProjectFlow;
 use segue_flows::workspace::WorkspaceFlow;
 use segue_flows::workspace_tools::WorkspaceTool;
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use serde_json::{Value, json};
 
 use crate::harness::{ReceivedCall, ReceivedCalls, advance_ms, engine_config, load_state, read_events};
@@ -41,7 +41,7 @@ impl Tool for StillWorkspace {
 }
 
 async fn project_engine() -> (Engine, ReceivedCalls) {
-    let (config, calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), Arc::new(ProjectFlow::new()));
+    let (config, calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), Arc::new(ProjectFlow::new()));
     let flows = [config.flows, vec![Arc::new(WorkspaceFlow::new())]].concat();
     let host: Arc<dyn Tool> = Arc::new(StillWorkspace);
     let register = |tools: ToolRegistry, tool: WorkspaceTool| tools.with_tool(tool.name(), Arc::clone(&host));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
 use crate::harness::{
     ReceivedCalls, advance_ms, chat_flow, chat_with_role, engine_config, open_named_session, speaker_role,
@@ -20,7 +20,7 @@ async fn engine_with(limits: ModelCallLimits, timeout_ms: Option<u64>) -> (Engin
         }
         None => chat_flow(),
     };
-    let (base, calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), flow);
+    let (base, calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), flow);
     let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     (Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts"), calls)
 }

@@ -8,7 +8,7 @@ use segue_core::event::{CallRequest, Event};
 use segue_core::flow::FlowStep;
 use segue_core::scope::Scope;
 use segue_engine::{Engine, Error};
-use segue_store::memory::{InjectedAppendFault, MemoryDisk};
+use segue_store::memory::{InMemoryStoreDisk, InjectedAppendFault};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -18,7 +18,7 @@ use crate::harness::{
 
 #[tokio::test(start_paused = true)]
 async fn deleting_a_session_aborts_its_call_and_erases_its_texts() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     run_turn(&engine, &mut calls, &session, "a secret", "I keep it").await;
@@ -35,7 +35,7 @@ async fn deleting_a_session_aborts_its_call_and_erases_its_texts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_can_be_deleted_when_the_disk_is_full() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, "a secret".into()).await.expect("accepted");
@@ -49,7 +49,7 @@ async fn a_session_can_be_deleted_when_the_disk_is_full() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_leaves_a_running_turn_to_recovery() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls) = chat_engine(&disk).await;
     let session = open_session(&one).await;
     let queued_turn = send_in_background(&one, &session, "hello");
@@ -68,7 +68,7 @@ async fn shutdown_leaves_a_running_turn_to_recovery() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_briefly_for_running_turns() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, mut calls) = chat_engine(&disk).await;
     let session = open_session(&engine).await;
     let queued_turn = send_in_background(&engine, &session, "hello");
@@ -87,7 +87,7 @@ async fn shutdown_waits_briefly_for_running_turns() {
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_has_no_tasks_after_shutdown() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     let _call = calls.next().await;
@@ -98,7 +98,7 @@ async fn an_engine_has_no_tasks_after_shutdown() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_records_an_answer_that_waits_behind_a_slow_commit() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (store, faults) = FaultyStore::open(&disk);
     let role = ClosureFlow::test_role("speaker", Scope::per_model());
     let sample = |sample| CallRequest { sample, ..CallRequest::new("speaker", "reply") };

@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::Event;
 use segue_core::ids::Seq;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_engine::limits::{READ_EVENTS_MAX, UPDATES_BUFFERED_MAX};
-use segue_engine::{Engine, SessionUpdate, Subscription};
-use segue_store::memory::MemoryDisk;
+use segue_engine::{Engine, SessionSubscription, SessionUpdate};
+use segue_store::memory::InMemoryStoreDisk;
 
 use crate::harness::{FaultyStore, advance_ms, chat_engine, chat_flow, engine_config, open_session, run_turn};
 
 /// Reads updates up to an event; asserts that there are no gaps or repetitions. Returns the streamed text.
-async fn read_until(subscription: &mut Subscription, after: Seq, last: fn(&Event) -> bool) -> String {
+async fn read_until(subscription: &mut SessionSubscription, after: Seq, last: fn(&Event) -> bool) -> String {
     let (mut streamed, mut seen) = (String::new(), after);
     loop {
         match subscription.next_update().await.expect("it can be read") {
@@ -36,7 +36,7 @@ fn is_turn_end(event: &Event) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_that_joins_during_a_reply_gets_all_of_its_text() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     let call = calls.next().await;
@@ -50,7 +50,7 @@ async fn a_subscriber_that_joins_during_a_reply_gets_all_of_its_text() {
 
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_that_joins_after_a_turn_gets_events_but_no_streamed_text() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let mut early = engine.subscribe(&session, Seq(0)).await.expect("it exists");
     run_turn(&engine, &mut calls, &session, "hello", "once upon a time").await;
@@ -61,7 +61,7 @@ async fn a_subscriber_that_joins_after_a_turn_gets_events_but_no_streamed_text()
 
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_slower_than_the_buffer_misses_nothing() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let mut slow = engine.subscribe(&session, Seq(0)).await.expect("it exists");
     engine.send_message(&session, "hello".into()).await.expect("accepted");
@@ -90,7 +90,7 @@ async fn a_subscriber_slower_than_the_buffer_misses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn missed_pages_are_read_once() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (store, faults) = FaultyStore::open(&disk);
     let engine = Engine::start(engine_config(store, chat_flow()).0).await.expect("it starts");
     let session = open_session(&engine).await;
@@ -111,13 +111,13 @@ async fn missed_pages_are_read_once() {
 
 #[tokio::test(start_paused = true)]
 async fn the_text_of_another_attempt_starts_over() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let mut subscription = engine.subscribe(&session, Seq(0)).await.expect("it exists");
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     let call = calls.next().await;
     call.send_text("I th");
-    call.fail(FailureKind::Network);
+    call.fail(CallFailureKind::Network);
     calls.next().await.answer("yes");
     let mut received = Vec::new();
     loop {
@@ -134,7 +134,7 @@ async fn the_text_of_another_attempt_starts_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_of_another_process_can_be_followed() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (owner, mut calls) = chat_engine(&disk).await;
     let (other, _) = chat_engine(&disk).await;
     let session = open_session(&owner).await;
@@ -149,7 +149,7 @@ async fn a_session_of_another_process_can_be_followed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_wait_loses_nothing() {
-    let (engine, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let session = open_session(&engine).await;
     let mut subscription = engine.subscribe(&session, Seq(1)).await.expect("it exists");
     for _ in 0..3 {
@@ -162,7 +162,7 @@ async fn a_cancelled_wait_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn subscribing_to_a_missing_session_fails() {
-    let (engine, _calls) = chat_engine(&MemoryDisk::new()).await;
+    let (engine, _calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let error = engine.subscribe(&"nobody".into(), Seq(0)).await.expect_err("it does not exist");
     assert_eq!(error.code(), "no-such-session");
     let session = open_session(&engine).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use segue_core::flow::UnknownOutcomePolicy;
 use segue_engine::Engine;
 use segue_engine::limits::CONCURRENT_RESUMES_MAX;
-use segue_store::memory::MemoryDisk;
+use segue_store::memory::InMemoryStoreDisk;
 
 use crate::harness::{
     FaultyStore, advance_ms, chat_with_role, engine_config, engine_with_flow, open_named_session, open_session,
@@ -20,7 +20,7 @@ fn repeating_chat() -> std::sync::Arc<dyn segue_core::flow::DynFlow> {
 
 #[tokio::test(start_paused = true)]
 async fn session_whose_task_panics_is_resumed() {
-    let (store, faults) = FaultyStore::open(&MemoryDisk::new());
+    let (store, faults) = FaultyStore::open(&InMemoryStoreDisk::new());
     let (config, mut calls) = engine_config(store, repeating_chat());
     let engine = Engine::start(config).await.expect("it starts");
     let session = open_session(&engine).await;
@@ -44,7 +44,7 @@ async fn session_whose_task_panics_is_resumed() {
 #[tokio::test(start_paused = true)]
 async fn pending_sessions_are_resumed_a_bounded_number_at_a_time() {
     const SESSIONS: usize = 2 * CONCURRENT_RESUMES_MAX;
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls) = engine_with_flow(&disk, repeating_chat()).await;
     for number in 0..SESSIONS {
         let session = open_named_session(&one, &format!("s{number}")).await;

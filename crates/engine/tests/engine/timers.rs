@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::{DynFlow, FlowStep};
-use segue_store::memory::MemoryDisk;
+use segue_store::memory::InMemoryStoreDisk;
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -13,7 +13,7 @@ use crate::harness::{
 
 #[tokio::test(start_paused = true)]
 async fn a_phase_limit_expires_in_an_unused_session() {
-    let (engine, _calls) = engine_with_flow(&MemoryDisk::new(), cooling_flow(10_000)).await;
+    let (engine, _calls) = engine_with_flow(&InMemoryStoreDisk::new(), cooling_flow(10_000)).await;
     let session = open_session(&engine).await;
     advance_ms(9_000).await;
     assert_eq!(load_state(&engine, &session).await.session.phases_label(), "hot");
@@ -23,7 +23,7 @@ async fn a_phase_limit_expires_in_an_unused_session() {
 
 #[tokio::test(start_paused = true)]
 async fn a_phase_limit_expires_after_a_restart() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, _calls) = engine_with_flow(&disk, cooling_flow(10_000)).await;
     let session = open_session(&engine).await;
     engine.shutdown().await;
@@ -36,7 +36,7 @@ async fn a_phase_limit_expires_after_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn a_phase_limit_expires_in_the_middle_of_a_turn() {
-    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), cooling_flow(10_000)).await;
+    let (engine, mut calls) = engine_with_flow(&InMemoryStoreDisk::new(), cooling_flow(10_000)).await;
     let session = open_session(&engine).await;
     engine.send_message(&session, "hello".into()).await.expect("accepted");
     let call = calls.next().await;
@@ -64,7 +64,7 @@ fn timer_flow() -> Arc<dyn DynFlow> {
 
 #[tokio::test(start_paused = true)]
 async fn a_timer_fires_in_a_parked_session_and_after_a_restart() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, _calls) = engine_with_flow(&disk, timer_flow()).await;
     let sessions = [open_session(&engine).await, crate::harness::open_named_session(&engine, "other").await];
     for session in &sessions {

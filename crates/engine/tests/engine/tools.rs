@@ -14,7 +14,7 @@ use segue_core::tool::ToolResult;
 use segue_engine::limits::{TOOL_PROGRESS_BYTES_MAX, TOOL_PROGRESS_MS_MIN};
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig, SessionUpdate};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -72,7 +72,7 @@ impl Tool for LookTool {
 }
 
 async fn engine_with(
-    disk: &MemoryDisk,
+    disk: &InMemoryStoreDisk,
     unknown: UnknownOutcomePolicy,
     tool: Option<LookTool>,
 ) -> (Engine, ReceivedCalls) {
@@ -91,7 +91,7 @@ async fn the_model_is_shown_the_result_or_the_error_of_a_tool() {
         (None, missing),
     ];
     for (tool, expected) in cases {
-        let (engine, mut calls) = engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, tool).await;
+        let (engine, mut calls) = engine_with(&InMemoryStoreDisk::new(), UnknownOutcomePolicy::Retry, tool).await;
         let session = open_session(&engine).await;
         let pending_turn = send_in_background(&engine, &session, "what is there?");
         calls.next().await.call_tool("look");
@@ -105,7 +105,8 @@ async fn the_model_is_shown_the_result_or_the_error_of_a_tool() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_hangs_is_stopped() {
     let (engine, mut calls) =
-        engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Hangs(Arc::default()))).await;
+        engine_with(&InMemoryStoreDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Hangs(Arc::default())))
+            .await;
     let session = open_session(&engine).await;
     let _pending_turn = send_in_background(&engine, &session, "what is there?");
     let first = calls.next().await;
@@ -120,7 +121,7 @@ async fn a_tool_that_hangs_is_stopped() {
 async fn a_tool_is_stopped_with_its_turn() {
     let runs = Arc::new(AtomicU32::new(0));
     let (engine, mut calls) =
-        engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Hangs(runs.clone()))).await;
+        engine_with(&InMemoryStoreDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Hangs(runs.clone()))).await;
     let session = open_session(&engine).await;
     let _pending_turn = send_in_background(&engine, &session, "what is there?");
     calls.next().await.call_tool("look");
@@ -140,7 +141,7 @@ async fn a_tool_is_stopped_with_its_turn() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_run_interrupted_by_a_crash_is_repeated_only_if_the_policy_allows() {
     for (unknown, repeated) in [(UnknownOutcomePolicy::Retry, 1), (UnknownOutcomePolicy::Fail, 0)] {
-        let disk = MemoryDisk::new();
+        let disk = InMemoryStoreDisk::new();
         let (one, mut calls) = engine_with(&disk, unknown, Some(LookTool::Hangs(Arc::default()))).await;
         let session = open_session(&one).await;
         let _pending_turn = send_in_background(&one, &session, "what is there?");
@@ -160,7 +161,8 @@ async fn a_tool_run_interrupted_by_a_crash_is_repeated_only_if_the_policy_allows
 #[tokio::test(start_paused = true)]
 async fn a_tool_run_that_was_pending_in_an_export_is_not_repeated_by_the_import() {
     let (one, mut calls) =
-        engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Hangs(Arc::default()))).await;
+        engine_with(&InMemoryStoreDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Hangs(Arc::default())))
+            .await;
     let session = open_session(&one).await;
     let _pending_turn = send_in_background(&one, &session, "what is there?");
     calls.next().await.call_tool("look");
@@ -169,7 +171,7 @@ async fn a_tool_run_that_was_pending_in_an_export_is_not_repeated_by_the_import(
     for name in [None, Some("copy".into())] {
         let runs = Arc::new(AtomicU32::new(0));
         let tool = Some(LookTool::Hangs(runs.clone()));
-        let (other, _calls) = engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, tool).await;
+        let (other, _calls) = engine_with(&InMemoryStoreDisk::new(), UnknownOutcomePolicy::Retry, tool).await;
         let imported = other.import_session(lines.clone().into_iter(), name).await.expect("it can be imported");
         crate::harness::advance_ms(10).await;
         assert_eq!(runs.load(Ordering::Relaxed), 0, "{imported}: the exported session runs the tool");
@@ -185,7 +187,7 @@ async fn a_tool_run_that_was_pending_in_an_export_is_not_repeated_by_the_import(
 #[tokio::test(start_paused = true)]
 async fn r18_progress_is_shown_live_within_bounds_and_never_recorded() {
     let (engine, mut calls) =
-        engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Reports)).await;
+        engine_with(&InMemoryStoreDisk::new(), UnknownOutcomePolicy::Retry, Some(LookTool::Reports)).await;
     let session = open_session(&engine).await;
     let mut early = engine.subscribe(&session, Seq(0)).await.expect("it exists");
     let _pending_turn = send_in_background(&engine, &session, "what is there?");
@@ -234,7 +236,7 @@ async fn cancellation_token_of_a_run_is_cancelled_when_the_run_is_over() {
     for is_cancelled_by_user in [true, false] {
         let (contexts, mut received) = tokio::sync::mpsc::unbounded_channel();
         let tool = Some(LookTool::SendsContext(contexts));
-        let (engine, mut calls) = engine_with(&MemoryDisk::new(), UnknownOutcomePolicy::Retry, tool).await;
+        let (engine, mut calls) = engine_with(&InMemoryStoreDisk::new(), UnknownOutcomePolicy::Retry, tool).await;
         let session = open_session(&engine).await;
         let _pending_turn = send_in_background(&engine, &session, "what is there?");
         calls.next().await.call_tool("look");
@@ -255,7 +257,7 @@ async fn cancellation_token_of_a_run_is_cancelled_when_the_run_is_over() {
 #[tokio::test(start_paused = true)]
 async fn r13_a_tool_that_changes_something_is_stopped_before_another_process_can_take_over() {
     for (policy, is_stopped) in [(UnknownOutcomePolicy::Fail, true), (UnknownOutcomePolicy::Retry, false)] {
-        let (store, faults) = FaultyStore::open(&MemoryDisk::with_expiring_leases(4_000));
+        let (store, faults) = FaultyStore::open(&InMemoryStoreDisk::with_expiring_leases(4_000));
         let (config, mut calls) = engine_config(store, chat_with_tool(policy));
         let (contexts, mut received) = tokio::sync::mpsc::unbounded_channel();
         let tools = ToolRegistry::default().with_tool("look", Arc::new(LookTool::SendsContext(contexts)));

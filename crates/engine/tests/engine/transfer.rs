@@ -10,7 +10,7 @@ use segue_core::ids::{CallId, Seq, SessionId};
 use segue_core::scope::Scope;
 use segue_engine::{Engine, EngineConfig, Error, SessionExportStream, SessionResumePolicy};
 use segue_store::SessionQuery;
-use segue_store::memory::{InMemoryStore, InjectedAppendFault, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk, InjectedAppendFault};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -30,7 +30,7 @@ pub(crate) async fn export_lines(engine: &Engine, session: &SessionId) -> Vec<St
     text.lines().map(str::to_owned).collect()
 }
 
-async fn session_with_two_turns(disk: &MemoryDisk) -> (Engine, ReceivedCalls, SessionId) {
+async fn session_with_two_turns(disk: &InMemoryStoreDisk) -> (Engine, ReceivedCalls, SessionId) {
     let (engine, mut calls) = chat_engine(disk).await;
     let session = open_session(&engine).await;
     run_turn(&engine, &mut calls, &session, "one", "to one").await;
@@ -40,9 +40,9 @@ async fn session_with_two_turns(disk: &MemoryDisk) -> (Engine, ReceivedCalls, Se
 
 #[tokio::test(start_paused = true)]
 async fn an_import_restores_the_exported_session() {
-    let (one, _calls, session) = session_with_two_turns(&MemoryDisk::new()).await;
+    let (one, _calls, session) = session_with_two_turns(&InMemoryStoreDisk::new()).await;
     let lines = export_lines(&one, &session).await;
-    let (other, mut calls) = chat_engine(&MemoryDisk::new()).await;
+    let (other, mut calls) = chat_engine(&InMemoryStoreDisk::new()).await;
     let imported = other.import_session(lines.clone().into_iter(), None).await.expect("it can be imported");
     assert_eq!(imported, session);
     assert_eq!(load_state(&other, &session).await.session, load_state(&one, &session).await.session);
@@ -56,7 +56,7 @@ async fn an_import_restores_the_exported_session() {
 
 #[tokio::test(start_paused = true)]
 async fn an_export_reads_only_what_was_asked_for() {
-    let (store, faults) = FaultyStore::open(&MemoryDisk::new());
+    let (store, faults) = FaultyStore::open(&InMemoryStoreDisk::new());
     let (config, mut calls) = engine_config(store, chat_flow());
     let engine = Engine::start(config).await.expect("it starts");
     let session = open_session(&engine).await;
@@ -76,7 +76,7 @@ async fn an_export_reads_only_what_was_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn an_import_under_another_name_is_a_fork() {
-    let (engine, _calls, session) = session_with_two_turns(&MemoryDisk::new()).await;
+    let (engine, _calls, session) = session_with_two_turns(&InMemoryStoreDisk::new()).await;
     let lines = export_lines(&engine, &session).await;
     let error = engine.import_session(lines.clone().into_iter(), None).await.expect_err("the name is taken");
     assert_eq!(error.code(), "session-exists");
@@ -92,7 +92,7 @@ async fn an_import_under_another_name_is_a_fork() {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_file_is_refused_and_nothing_is_stored() {
-    let (engine, _calls, session) = session_with_two_turns(&MemoryDisk::new()).await;
+    let (engine, _calls, session) = session_with_two_turns(&InMemoryStoreDisk::new()).await;
     let lines = export_lines(&engine, &session).await;
     let word = lines.iter().position(|line| line.contains("\"to one\"")).expect("it was recorded");
     let corruptions: [(&str, Corruption); 6] = [
@@ -118,7 +118,7 @@ async fn session_error_code(engine: &Engine, session: &str) -> &'static str {
 
 #[tokio::test(start_paused = true)]
 async fn an_import_that_could_not_be_written_leaves_the_name_free() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine, _calls, session) = session_with_two_turns(&disk).await;
     let lines = export_lines(&engine, &session).await;
     disk.inject_fault(InjectedAppendFault::DiskFull);
@@ -131,7 +131,7 @@ async fn an_import_that_could_not_be_written_leaves_the_name_free() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fork_during_a_turn_cancels_the_turn_in_the_fork_only() {
-    let (engine, mut calls, session) = session_with_two_turns(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = session_with_two_turns(&InMemoryStoreDisk::new()).await;
     let running = send_in_background(&engine, &session, "three");
     let call = calls.next().await;
     let fork = engine.fork_session(&session, None, Some("fork".into())).await.expect("it forks");
@@ -161,7 +161,7 @@ fn background_worker_flow() -> Arc<dyn DynFlow> {
 
 #[tokio::test(start_paused = true)]
 async fn a_fork_by_an_engine_without_recovery_makes_its_background_calls_when_resumed() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls) = engine_with_flow(&disk, background_worker_flow()).await;
     let session = open_session(&one).await;
     one.send_message(&session, "go".into()).await.expect("accepted");
@@ -188,7 +188,7 @@ async fn a_fork_by_an_engine_without_recovery_makes_its_background_calls_when_re
 
 #[tokio::test(start_paused = true)]
 async fn a_fork_by_an_engine_without_recovery_is_answered_when_resumed() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls, session) = session_with_two_turns(&disk).await;
     let position =
         read_events(&one, &session).await.iter().rposition(|event| matches!(event, Event::UserMessageReceived(_)));
@@ -212,7 +212,7 @@ async fn a_fork_by_an_engine_without_recovery_is_answered_when_resumed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fork_can_begin_at_any_event_of_the_journal() {
-    let (engine, mut calls, session) = session_with_two_turns(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = session_with_two_turns(&InMemoryStoreDisk::new()).await;
     let first_end =
         read_events(&engine, &session).await.iter().position(|event| matches!(event, Event::TurnEnded { .. }));
     let at = Seq(first_end.expect("it ended") as u64 + 1);
@@ -229,7 +229,7 @@ async fn a_fork_can_begin_at_any_event_of_the_journal() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fork_of_a_closed_session_is_open() {
-    let (engine, mut calls, session) = session_with_two_turns(&MemoryDisk::new()).await;
+    let (engine, mut calls, session) = session_with_two_turns(&InMemoryStoreDisk::new()).await;
     engine.apply_command(&session, OperatorCommand::Close).await.expect("it closes");
     assert_eq!(engine.send_message(&session, "hello?".into()).await.expect_err("closed").code(), "closed");
     let fork = engine.fork_session(&session, None, None).await.expect("it forks");
@@ -238,7 +238,7 @@ async fn a_fork_of_a_closed_session_is_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fork_that_calls_unused_took_up_is_recorded_at_the_next_start() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (engine_one, _calls, session) = session_with_two_turns(&disk).await;
     disk.inject_fault(InjectedAppendFault::DiskFull);
     advance_ms(2_000).await;

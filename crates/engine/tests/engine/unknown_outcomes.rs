@@ -1,11 +1,11 @@
 //! ReceivedCalls that were in flight when the process died.
 
-use segue_core::decide::{OperatorCommand, UnknownCallResolution};
+use segue_core::decide::{OperatorCommand, UnknownCallOutcomeResolution};
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::flow::UnknownOutcomePolicy;
 use segue_core::ids::{CallId, SessionId};
 use segue_engine::Engine;
-use segue_store::memory::MemoryDisk;
+use segue_store::memory::InMemoryStoreDisk;
 
 use crate::harness::{
     ReceivedCalls, advance_ms, chat_with_role, engine_with_flow, load_state, open_session, read_events, speaker_role,
@@ -14,7 +14,7 @@ use crate::harness::{
 
 /// Returns a session whose only call was in flight when its process died, on an engine that resumed it.
 async fn recovered_session(policy: UnknownOutcomePolicy) -> (Engine, ReceivedCalls, SessionId) {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let flow = || {
         let mut role = speaker_role();
         role.unknown_outcome = policy;
@@ -45,7 +45,7 @@ async fn a_retryable_call_is_made_again_and_recorded_as_unknown() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_an_operator_must_resolve_waits_for_the_operator() {
     for (resolution, outcome) in
-        [(UnknownCallResolution::Retry, TurnOutcome::Done), (UnknownCallResolution::Fail, failed())]
+        [(UnknownCallOutcomeResolution::Retry, TurnOutcome::Done), (UnknownCallOutcomeResolution::Fail, failed())]
     {
         let (engine, mut calls, session) = recovered_session(UnknownOutcomePolicy::AskOperator).await;
         calls.expect_none().await;
@@ -56,7 +56,7 @@ async fn a_call_that_an_operator_must_resolve_waits_for_the_operator() {
             .apply_command(&session, OperatorCommand::Resolve { call: CallId(1), resolution })
             .await
             .expect("it is decided");
-        if resolution == UnknownCallResolution::Retry {
+        if resolution == UnknownCallOutcomeResolution::Retry {
             calls.next().await.answer("yes");
         }
         advance_ms(10).await;
@@ -79,11 +79,11 @@ async fn a_call_that_must_not_be_repeated_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_had_not_started_is_not_unknown() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (one, mut calls) = engine_with_flow(&disk, chat_with_role(speaker_role())).await;
     let session = open_session(&one).await;
     one.send_message(&session, "hello".into()).await.expect("accepted");
-    let failure = segue_core::prompt::CallFailure::new(segue_core::prompt::FailureKind::RateLimit, "later");
+    let failure = segue_core::prompt::CallFailure::new(segue_core::prompt::CallFailureKind::RateLimit, "later");
     calls.next().await.fail_with(segue_core::prompt::CallFailure { retry_after_ms: Some(60_000), ..failure });
     advance_ms(1_000).await;
     one.shutdown().await;

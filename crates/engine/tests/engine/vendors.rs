@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use segue_core::event::Event;
-use segue_core::prompt::{CallFailure, FailedAttemptCost, FailureKind, TokenUsage};
+use segue_core::prompt::{CallFailure, CallFailureKind, FailedCallAttemptCost, TokenUsage};
 use segue_core::scope::Scope;
 use segue_engine::rate_limit::ModelCallLimits;
 use segue_engine::{Engine, EngineConfig, ModelAssignment};
@@ -17,7 +17,7 @@ use segue_models::{
     CacheablePromptPart, LanguageModel, ModelCard, ModelDescription, ModelRegistry, ModelRequest, ReplyChunk,
     ReplyChunkStream, TokenPrice,
 };
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{
@@ -47,7 +47,7 @@ impl LanguageModel for ProvidedModel {
 pub(crate) async fn engine_with_provider() -> (Engine, ReceivedCalls) {
     let mut role = speaker_role();
     role.retry_policy.attempts_max = 10;
-    let (base, calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
+    let (base, calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), chat_with_role(role));
     let model = base.models.get(&"controlled".into()).expect("it is there");
     let models = Arc::new(ModelRegistry::from_single_model(Arc::new(ProvidedModel(model))));
     (Engine::start(EngineConfig { models, ..base }).await.expect("it starts"), calls)
@@ -57,7 +57,7 @@ pub(crate) async fn engine_with_provider() -> (Engine, ReceivedCalls) {
 async fn a_long_answer_that_keeps_streaming_is_not_cut_off() {
     let mut role = speaker_role();
     role.timeout_ms = 3_000;
-    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), chat_with_role(role)).await;
+    let (engine, mut calls) = engine_with_flow(&InMemoryStoreDisk::new(), chat_with_role(role)).await;
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let slow = calls.next().await;
@@ -74,7 +74,7 @@ async fn a_long_answer_that_keeps_streaming_is_not_cut_off() {
 async fn the_silence_limit_of_a_model_overrides_the_timeout_of_the_role() {
     let mut role = speaker_role();
     role.timeout_ms = 1_000;
-    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
+    let (base, mut calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), chat_with_role(role));
     let limits = ModelCallLimits { silence_ms_max: Some(60_000), ..ModelCallLimits::default() };
     let model_limits = BTreeMap::from([("controlled".into(), limits)]);
     let engine = Engine::start(EngineConfig { model_limits, ..base }).await.expect("it starts");
@@ -98,7 +98,7 @@ async fn an_unreachable_provider_is_not_called_until_a_probe_succeeds() {
     let sessions = [open_named_session(&engine, "a").await, open_named_session(&engine, "b").await];
     let first = send_in_background(&engine, &sessions[0], "hello");
     for _ in 0..5 {
-        calls.next().await.fail(FailureKind::Network);
+        calls.next().await.fail(CallFailureKind::Network);
     }
     let second = send_in_background(&engine, &sessions[1], "hello");
     let since = tokio::time::Instant::now();
@@ -119,7 +119,7 @@ async fn an_unreachable_provider_is_not_called_until_a_probe_succeeds() {
 
 #[tokio::test(start_paused = true)]
 async fn the_cost_of_a_failed_attempt_is_recorded() {
-    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), chat_flow());
     let model = base.models.get(&"controlled".into()).expect("it is there");
     let card = ModelCard { price: Some(TokenPrice::flat(1_000_000, 2_000_000, 0)), ..ModelCard::unpriced(100_000) };
     let models = Arc::new(ModelRegistry::new().with_card("controlled", model, card));
@@ -128,7 +128,7 @@ async fn the_cost_of_a_failed_attempt_is_recorded() {
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
     let usage = Some(TokenUsage { input_tokens: 10, output_tokens: 4, ..TokenUsage::default() });
-    calls.next().await.fail_with(CallFailure::new(FailureKind::MalformedReply, "no").with_usage(usage));
+    calls.next().await.fail_with(CallFailure::new(CallFailureKind::MalformedReply, "no").with_usage(usage));
     let silent = calls.next().await;
     silent.send_text("so");
     silent.wait_until_dropped().await;
@@ -140,15 +140,15 @@ async fn the_cost_of_a_failed_attempt_is_recorded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fallback_model_takes_over_and_that_is_recorded() {
-    let (base, mut calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_flow());
-    let (spare_base, mut spare_calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_flow());
+    let (base, mut calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), chat_flow());
+    let (spare_base, mut spare_calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), chat_flow());
     let (main, spare) = (base.models.get(&"x".into()).expect("any"), spare_base.models.get(&"x".into()).expect("any"));
     let models = Arc::new(ModelRegistry::new().with_model("main", main).with_model("spare", spare));
     let assignment = ModelAssignment::new(models.clone(), "main".into()).with_fallback("spare".into());
     let engine = Engine::start(EngineConfig { models, model_assignment: assignment, ..base }).await.expect("it starts");
     let session = open_session(&engine).await;
     let pending_turn = send_in_background(&engine, &session, "hello");
-    calls.next().await.fail(FailureKind::InvalidApiKey);
+    calls.next().await.fail(CallFailureKind::InvalidApiKey);
     let call = spare_calls.next().await;
     assert_eq!((call.metadata.attempt, call.prompt.model.as_str()), (2, "spare"));
     call.answer("here I am");
@@ -201,7 +201,7 @@ async fn the_caching_hint_depends_on_the_scope() {
         [(Scope::Fresh, CacheablePromptPart::SystemOnly), (Scope::per_session(), CacheablePromptPart::WholePrompt)]
     {
         let flow = chat_with_role(ClosureFlow::test_role("speaker", scope));
-        let (base, _calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), flow);
+        let (base, _calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), flow);
         let models = Arc::new(ModelRegistry::from_single_model(model.clone()));
         let engine = Engine::start(EngineConfig { models, ..base }).await.expect("it starts");
         let session = open_session(&engine).await;
@@ -228,11 +228,11 @@ fn start_stalling_server(reply: &'static str) -> String {
 #[tokio::test]
 async fn a_server_that_stalls_before_or_within_its_answer_times_out() {
     for (reply, message, cost) in
-        [("", "no answer within", None), (PARTIAL_REPLY, "silent for", Some(FailedAttemptCost::default()))]
+        [("", "no answer within", None), (PARTIAL_REPLY, "silent for", Some(FailedCallAttemptCost::default()))]
     {
         let mut role = speaker_role();
         (role.timeout_ms, role.retry_policy.attempts_max) = (400, 1);
-        let (base, _calls) = engine_config(InMemoryStore::open(&MemoryDisk::new()), chat_with_role(role));
+        let (base, _calls) = engine_config(InMemoryStore::open(&InMemoryStoreDisk::new()), chat_with_role(role));
         let connection = ModelEndpoint {
             provider: "acme".into(),
             wire: WireFormat::Chat,
@@ -253,7 +253,7 @@ async fn a_server_that_stalls_before_or_within_its_answer_times_out() {
             _ => None,
         });
         let failure = failed.expect("it is given up");
-        assert_eq!((failure.kind, failure.cost), (FailureKind::Timeout, cost), "{failure}");
+        assert_eq!((failure.kind, failure.cost), (CallFailureKind::Timeout, cost), "{failure}");
         assert!(failure.message.starts_with(message), "{failure}");
     }
 }
@@ -265,7 +265,7 @@ const PARTIAL_REPLY: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\
 async fn a_prompt_compacted_between_attempts_is_rebuilt_as_last_sent() {
     let mut role = speaker_role();
     role.compaction.summary_tokens_max = 60;
-    let (engine, mut calls) = engine_with_flow(&MemoryDisk::new(), chat_with_role(role)).await;
+    let (engine, mut calls) = engine_with_flow(&InMemoryStoreDisk::new(), chat_with_role(role)).await;
     let session = open_session(&engine).await;
     for number in 0..10 {
         run_turn(&engine, &mut calls, &session, &format!("question {number} {}", "word ".repeat(90)), "an answer")
@@ -274,7 +274,7 @@ async fn a_prompt_compacted_between_attempts_is_rebuilt_as_last_sent() {
     let pending_turn = send_in_background(&engine, &session, "and now?");
     let refused = calls.next().await;
     let long = refused.prompt.clone();
-    refused.fail(FailureKind::ContextTooLong);
+    refused.fail(CallFailureKind::ContextTooLong);
     let accepted = calls.next().await;
     let (call, short) = (accepted.metadata.call, accepted.prompt.clone());
     assert!(short.messages.len() < long.messages.len());

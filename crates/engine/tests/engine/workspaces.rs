@@ -12,7 +12,7 @@ use segue_engine::{Engine, EngineConfig, Error, SessionOptions, UserMessage};
 use segue_flows::workspace::WorkspaceFlow;
 use segue_flows::workspace::requests::{LessonQuery, LessonToAdd, WorkspaceSessionRequest, workspace_session};
 use segue_store::SessionQuery;
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::ClosureFlow;
 
 use crate::harness::{advance_ms, engine_config, load_state, send_in_background, speaker_role};
@@ -54,7 +54,7 @@ fn client_flow() -> Arc<dyn DynFlow> {
     }))
 }
 
-async fn workspace_engine(disk: &MemoryDisk) -> Engine {
+async fn workspace_engine(disk: &InMemoryStoreDisk) -> Engine {
     let (config, calls) = engine_config(InMemoryStore::open(disk), client_flow());
     drop(calls);
     let flows = [config.flows, vec![Arc::new(WorkspaceFlow::new())]].concat();
@@ -85,7 +85,7 @@ async fn workspaces(engine: &Engine) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn workspace_opens_when_it_is_first_asked_and_outlives_its_sessions() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let engine = workspace_engine(&disk).await;
     let first = open(&engine, "first").await;
     assert_eq!(workspaces(&engine).await, [""; 0]);
@@ -102,7 +102,7 @@ async fn workspace_opens_when_it_is_first_asked_and_outlives_its_sessions() {
 
 #[tokio::test(start_paused = true)]
 async fn two_processes_that_ask_at_once_open_one_workspace() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let (left, right) = (workspace_engine(&disk).await, workspace_engine(&disk).await);
     let (first, second) = (open(&left, "first").await, open(&right, "second").await);
     let (one, two) = tokio::join!(ask(&left, &first, "learn one"), ask(&right, &second, "learn two"));
@@ -114,7 +114,7 @@ async fn two_processes_that_ask_at_once_open_one_workspace() {
 
 #[tokio::test(start_paused = true)]
 async fn owners_have_workspaces_of_their_own() {
-    let engine = workspace_engine(&MemoryDisk::new()).await;
+    let engine = workspace_engine(&InMemoryStoreDisk::new()).await;
     let (acme, beta) = (open(&engine, "acme.talk").await, open(&engine, "beta.talk").await);
     ask(&engine, &acme, "learn a secret of acme").await;
     let seen = ask(&engine, &beta, "lessons").await;
@@ -124,7 +124,7 @@ async fn owners_have_workspaces_of_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn claim_passes_on_when_its_holder_releases_it_closes_or_is_deleted() {
-    let engine = workspace_engine(&MemoryDisk::new()).await;
+    let engine = workspace_engine(&InMemoryStoreDisk::new()).await;
     let mut sessions = Vec::new();
     for name in ["one", "two", "three", "four"] {
         sessions.push(open(&engine, name).await);
@@ -150,7 +150,7 @@ async fn claim_passes_on_when_its_holder_releases_it_closes_or_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn r10_session_that_waits_for_a_claim_is_at_rest_and_survives_a_restart() {
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let engine = workspace_engine(&disk).await;
     let (one, two) = (open(&engine, "one").await, open(&engine, "two").await);
     ask(&engine, &one, "claim execute").await;
@@ -169,7 +169,7 @@ async fn r10_session_that_waits_for_a_claim_is_at_rest_and_survives_a_restart() 
 
 #[tokio::test(start_paused = true)]
 async fn names_of_workspaces_cannot_be_taken_by_users() {
-    let engine = workspace_engine(&MemoryDisk::new()).await;
+    let engine = workspace_engine(&InMemoryStoreDisk::new()).await;
     let options = SessionOptions { session: Some("shop~workspace".into()), ..SessionOptions::default() };
     let refused = engine.open_session(&"client".into(), options).await.expect_err("the name is reserved");
     assert!(matches!(refused, Error::BadSessionName { .. }), "{refused}");

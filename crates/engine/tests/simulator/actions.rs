@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_core::decide::{OperatorCommand, RecomputeOverrides};
+use segue_core::decide::{OperatorCommand, RecomputeCallOverrides};
 use segue_core::event::{Event, MidTurnPolicy};
 use segue_core::ids::{CallId, IdempotencyKey, Seq, SessionId, ToolRunId};
 use segue_engine::clock::PausableTokioClock;
@@ -12,7 +12,7 @@ use segue_engine::random::RandomSource;
 use segue_engine::{Engine, EngineConfig, Error, SessionResumePolicy, SessionUpdate, UserMessage};
 use segue_models::ModelRegistry;
 use segue_store::JournalReader;
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::WordCounter;
 
 use crate::plan::{ListenFrom, SendMode, SimAction, TargetProcess};
@@ -131,7 +131,7 @@ async fn perform_action(client: &SimClient, action: SimAction) {
         SimAction::Recompute { session, call, model } => {
             let Some(session) = client.session(session) else { return };
             let sent = client.track_input(&session);
-            let change = RecomputeOverrides { model: model.map(Into::into), ..RecomputeOverrides::default() };
+            let change = RecomputeCallOverrides { model: model.map(Into::into), ..RecomputeCallOverrides::default() };
             match client.first.recompute_call(&session, CallId(call), &change).await {
                 Ok(_) | Err(Error::NoSuchCall { .. }) => {}
                 Err(error) => client.record_error("a rerun", &sent, &error),
@@ -296,7 +296,7 @@ async fn follow_session(
 }
 
 /// Returns how many events of a session are recorded at this moment.
-pub(crate) fn read_head(disk: &MemoryDisk, session: &SessionId) -> Seq {
+pub(crate) fn read_head(disk: &InMemoryStoreDisk, session: &SessionId) -> Seq {
     let records = expect_ready(InMemoryStore::open(disk).read_records(session, Seq(0), usize::MAX));
     Seq(records.map_or(0, |records| records.len() as u64))
 }

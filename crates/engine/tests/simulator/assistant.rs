@@ -8,7 +8,7 @@ use segue_core::prompt::Prompt;
 use segue_flows::assistant::AssistantFlow;
 use segue_flows::assistant::domain::DomainSchema;
 use segue_flows::assistant::settings::ConfiguredDomains;
-use segue_models::CallOrigin;
+use segue_models::ModelCallOrigin;
 use serde_json::{Value, json};
 
 use crate::seeded_random::SeededRandom;
@@ -40,7 +40,12 @@ pub(crate) fn assistant_flow() -> Arc<dyn DynFlow> {
 }
 
 /// Returns the answer of a node. `marker` names the call; each record that the call writes has it in its name.
-pub(crate) fn assistant_answer(random: &mut SeededRandom, call: &CallOrigin, prompt: &Prompt, marker: &str) -> String {
+pub(crate) fn assistant_answer(
+    random: &mut SeededRandom,
+    call: &ModelCallOrigin,
+    prompt: &Prompt,
+    marker: &str,
+) -> String {
     let prompt = prompt.to_string();
     let references = references_in(&prompt);
     let answer = match call.role.as_str() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_core::body::TextRef;
 use segue_core::codec;
-use segue_core::context::ContextKind;
+use segue_core::context::FragmentContentKind;
 use segue_core::event::{CallOpened, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{CallId, MessageId, Seq, SessionId, ToolRunId, TurnId};
@@ -586,7 +586,8 @@ fn foreign_texts<'j>(journal: &'j CheckedJournal, opened: &CallOpened) -> Vec<&'
     });
     let in_thread = calls.filter(|other| other.receipt.thread.thread_id() == thread);
     let fragments = in_thread.flat_map(|other| other.receipt.opening.iter().chain(&other.receipt.ask));
-    let is_foreign = |layer: ContextKind| !matches!(layer, ContextKind::Instruction | ContextKind::Task);
+    let is_foreign =
+        |layer: FragmentContentKind| !matches!(layer, FragmentContentKind::Instruction | FragmentContentKind::Task);
     let foreign = fragments.filter(|fragment| is_foreign(fragment.layer));
     foreign.filter_map(|fragment| fragment.text).map(|text| journal.text(text)).collect()
 }

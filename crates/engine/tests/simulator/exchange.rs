@@ -14,13 +14,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::{self, StreamExt};
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{AskOutcome, CallRequest, ChildOutcome, Event, RecordedEvent, RetryDecision, TurnOutcome};
+use segue_core::event::{
+    AskOutcome, CallRequest, ChildSessionOutcome, Event, RecordedEvent, RetryDecision, TurnOutcome,
+};
 use segue_core::flow::{
-    DynFlow, FlowContext, FlowSpec, FlowStep, FlowToolDeclaration, SpawnChildRequest, ToolApprovalPolicy,
+    DynFlow, FlowContext, FlowSpec, FlowStep, FlowToolApprovalPolicy, FlowToolDeclaration, SpawnChildSessionRequest,
     UnknownOutcomePolicy,
 };
 use segue_core::ids::{Seq, SessionId, ToolRunId};
-use segue_core::prompt::{CallFailure, FailureKind, ModelToolSpec, ToolCall};
+use segue_core::prompt::{CallFailure, CallFailureKind, ModelToolSpec, ToolCall};
 use segue_core::tool::ToolResult;
 use segue_engine::clock::{Clock, PausableTokioClock};
 use segue_engine::random::RandomSource;
@@ -32,7 +34,7 @@ use segue_models::{
     LanguageModel, ModelBackendKind, ModelDescription, ModelRegistry, ModelRequest, ReplyChunk, ReplyChunkStream,
     ReplyFinish,
 };
-use segue_store::memory::MemoryDisk;
+use segue_store::memory::InMemoryStoreDisk;
 use segue_store::{PendingWorkStatus, SessionQuery, StoreClock};
 use segue_testkit::{ClosureFlow, WordCounter};
 use serde_json::{Value, json};
@@ -59,7 +61,7 @@ pub(crate) fn simulate_exchange(seed: u64) -> u64 {
     let plan = ExchangePlan::random(&mut random);
     let world = Arc::new(match plan.leases {
         SimLeases::LastAsLongAsProcesses => SimWorld::new(),
-        SimLeases::Expire => SimWorld::with_disk(MemoryDisk::with_expiring_leases(LEASE_MS)),
+        SimLeases::Expire => SimWorld::with_disk(InMemoryStoreDisk::with_expiring_leases(LEASE_MS)),
     });
     let mut accepted = BTreeMap::new();
     let mut processes = plan.processes;
@@ -159,8 +161,8 @@ fn boss_flow() -> Arc<dyn DynFlow> {
     Arc::new(ClosureFlow::new(spec, react))
 }
 
-fn worker_request(key: &str) -> SpawnChildRequest {
-    SpawnChildRequest {
+fn worker_request(key: &str) -> SpawnChildSessionRequest {
+    SpawnChildSessionRequest {
         flow: "worker".into(),
         key: key.to_owned(),
         title: None,
@@ -175,7 +177,7 @@ fn worker_flow() -> Arc<dyn DynFlow> {
     let tool =
         ModelToolSpec { name: "build".into(), description: "builds".into(), parameters: json!({"type": "object"}) };
     let tool = FlowToolDeclaration {
-        approval: ToolApprovalPolicy::Required,
+        approval: FlowToolApprovalPolicy::Required,
         unknown_outcome: UnknownOutcomePolicy::Retry,
         ..FlowToolDeclaration::for_host(tool)
     };
@@ -220,7 +222,7 @@ impl LanguageModel for WorkerModel {
         };
         let has_result = request.prompt.messages.iter().any(|message| message.text().contains("built"));
         let reply = match (fails, has_result) {
-            (true, _) => vec![Err(CallFailure::new(FailureKind::Overload, "busy"))],
+            (true, _) => vec![Err(CallFailure::new(CallFailureKind::Overload, "busy"))],
             (false, true) => {
                 vec![Ok(ReplyChunk::Text("done".to_owned())), Ok(ReplyChunk::Finish(ReplyFinish::default()))]
             }
@@ -484,7 +486,7 @@ fn check_boss(session: &SessionId, events: &[Event], journals: &BTreeMap<Session
     }
     for (child, spawned) in &children {
         let outcome = results.get(child).unwrap_or_else(|| panic!("{session}: {child} never ended"));
-        let ChildOutcome::Done { result } = outcome else { panic!("{session}: {child} ended as {outcome:?}") };
+        let ChildSessionOutcome::Done { result } = outcome else { panic!("{session}: {child} ended as {outcome:?}") };
         assert!(*result == json!({ "key": spawned.key }) || *result == json!("failed"), "{session}: {child}: {result}");
         let events = journals.get(&spawned.session).unwrap_or_else(|| panic!("{} does not exist", spawned.session));
         assert_eq!(flow_of(events), "worker");

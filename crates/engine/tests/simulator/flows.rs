@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use segue_core::context::RenderedFragment;
 use segue_core::event::{CallOpened, PhaseGraphKey, RecordedEvent};
-use segue_core::flow::Artifact;
 use segue_core::flow::{
-    DynFlow, DynFlowState, FactDisplay, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep, FragmentRenderContext,
-    RetryPolicy, UnknownOutcomePolicy,
+    DynFlow, DynFlowState, FactDisplay, FlowArtifact, FlowContext, FlowRehearsalReply, FlowSpec, FlowStep,
+    FragmentRenderContext, RetryPolicy, UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
-use segue_core::phase::ConditionVerdict;
+use segue_core::phase::PhaseConditionVerdict;
 use segue_core::prompt::{ModelToolSpec, Prompt};
 use segue_testkit::sample_flows::{MiniConciergeFlow, MiniFiveNodeFlow, MiniProjectFlow, MiniTeamFlow};
 use serde_json::Value;
@@ -106,7 +105,7 @@ impl DynFlow for TunedFlow {
         context: FlowContext<'_, DynFlowState>,
         phase: &PhaseGraphKey,
         condition: &str,
-    ) -> ConditionVerdict {
+    ) -> PhaseConditionVerdict {
         self.inner.evaluate_condition(context, phase, condition)
     }
 
@@ -123,7 +122,7 @@ impl DynFlow for TunedFlow {
         self.inner.summarize_answer(context, call, answer)
     }
 
-    fn artifacts(&self, context: FlowContext<'_, DynFlowState>) -> Vec<Artifact> {
+    fn artifacts(&self, context: FlowContext<'_, DynFlowState>) -> Vec<FlowArtifact> {
         self.inner.artifacts(context)
     }
 

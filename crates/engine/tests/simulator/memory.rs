@@ -8,7 +8,7 @@ use segue_core::flow::FlowSpec;
 use segue_core::ids::{AgentName, CallId, WorkItemName};
 use segue_core::phase::PhaseGraphOwnerKind;
 use segue_core::prompt::ChatRole;
-use segue_core::scope::{Scope, ThreadEndTrigger, ThreadKey, ThreadPartitionKey};
+use segue_core::scope::{Scope, ThreadEndTrigger, ThreadKey, ThreadPartitionCriterion};
 
 use crate::check::CheckedJournal;
 use crate::world::StartedCall;
@@ -108,8 +108,8 @@ fn compute_sharing_key(
         Scope::Fresh => parts.push(format!("only {}", opened.call)),
         Scope::Persistent { partitions, boundaries, .. } => {
             parts.extend(partitions.iter().map(|partition| match partition {
-                ThreadPartitionKey::Model => model.clone(),
-                ThreadPartitionKey::Peer => format!("with {:?}", opened.peer),
+                ThreadPartitionCriterion::Model => model.clone(),
+                ThreadPartitionCriterion::Peer => format!("with {:?}", opened.peer),
             }));
             parts.extend(boundaries.iter().map(|boundary| match boundary {
                 ThreadEndTrigger::Turn => format!("in {:?}", opened.turn),
@@ -142,14 +142,14 @@ fn phase_graph_key(spec: &FlowSpec, opened: &CallOpened) -> Option<PhaseGraphKey
 /// Returns the slot of a call's thread.
 fn thread_slot(journal: &CheckedJournal, opened: &CallOpened) -> ThreadKey {
     let scope = &journal.flow.spec().roles[&opened.role].scope;
-    let is_partitioned_by = |partition: ThreadPartitionKey| match scope {
+    let is_partitioned_by = |partition: ThreadPartitionCriterion| match scope {
         Scope::Fresh => true,
         Scope::Persistent { partitions, .. } => partitions.contains(&partition),
     };
     ThreadKey {
         role: opened.role.clone(),
         agent: opened.agent.clone(),
-        peer: opened.peer.clone().filter(|_| is_partitioned_by(ThreadPartitionKey::Peer)),
-        model: is_partitioned_by(ThreadPartitionKey::Model).then(|| (opened.model.clone(), opened.sample)),
+        peer: opened.peer.clone().filter(|_| is_partitioned_by(ThreadPartitionCriterion::Peer)),
+        model: is_partitioned_by(ThreadPartitionCriterion::Model).then(|| (opened.model.clone(), opened.sample)),
     }
 }

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use segue_core::prompt::{CallFailure, FailureKind, Prompt, StopReason, TokenUsage, ToolCall};
+use segue_core::prompt::{CallFailure, CallFailureKind, Prompt, StopReason, TokenUsage, ToolCall};
 use segue_engine::clock::{Clock, PausableTokioClock};
 use segue_models::{
-    CallOrigin, LanguageModel, ModelBackendKind, ModelDescription, ModelRequest, ReplyChunk, ReplyChunkStream,
+    LanguageModel, ModelBackendKind, ModelCallOrigin, ModelDescription, ModelRequest, ReplyChunk, ReplyChunkStream,
     ReplyFinish,
 };
 use serde_json::json;
@@ -45,18 +45,18 @@ impl std::fmt::Debug for SimModel {
 /// The next chunk of a stream, and the delay before it.
 type StreamStep = (u64, Option<Result<ReplyChunk, CallFailure>>);
 
-const FAILURE_KINDS: [FailureKind; 11] = [
-    FailureKind::InvalidApiKey,
-    FailureKind::ModelNotFound,
-    FailureKind::ContextTooLong,
-    FailureKind::RateLimit,
-    FailureKind::Overload,
-    FailureKind::Network,
-    FailureKind::Timeout,
-    FailureKind::MalformedReply,
-    FailureKind::UnusableReply,
-    FailureKind::Refused,
-    FailureKind::BadRequest,
+const FAILURE_KINDS: [CallFailureKind; 11] = [
+    CallFailureKind::InvalidApiKey,
+    CallFailureKind::ModelNotFound,
+    CallFailureKind::ContextTooLong,
+    CallFailureKind::RateLimit,
+    CallFailureKind::Overload,
+    CallFailureKind::Network,
+    CallFailureKind::Timeout,
+    CallFailureKind::MalformedReply,
+    CallFailureKind::UnusableReply,
+    CallFailureKind::Refused,
+    CallFailureKind::BadRequest,
 ];
 
 impl SimModel {
@@ -70,7 +70,7 @@ impl SimModel {
     }
 
     /// Draws the whole course of a reply.
-    fn plan_steps(&self, random: &mut SeededRandom, call: &CallOrigin, prompt: &Prompt) -> Vec<StreamStep> {
+    fn plan_steps(&self, random: &mut SeededRandom, call: &ModelCallOrigin, prompt: &Prompt) -> Vec<StreamStep> {
         let random_gap = |random: &mut SeededRandom| random.below(self.behavior.chunk_gap_ms_max + 1);
         let mut steps: Vec<StreamStep> = Vec::new();
         // Some experts take so long that a turn may end without them.
@@ -114,7 +114,7 @@ impl SimModel {
     }
 
     /// Returns the text of an answer. Its marker names the call and attempt.
-    fn text(&self, random: &mut SeededRandom, call: &CallOrigin, prompt: &Prompt) -> String {
+    fn text(&self, random: &mut SeededRandom, call: &ModelCallOrigin, prompt: &Prompt) -> String {
         let marker = answer_mark(call);
         if random.chance_percent(4) {
             return marker;
@@ -190,7 +190,7 @@ fn random_concierge_reply(random: &mut SeededRandom, marker: &str, text: &str) -
 }
 
 /// Returns the marker that is part of every answer.
-pub(crate) fn answer_mark(call: &CallOrigin) -> String {
+pub(crate) fn answer_mark(call: &ModelCallOrigin) -> String {
     format!("⟦{}.{}⟧", call.call, call.attempt)
 }
 
@@ -210,7 +210,7 @@ fn split_into_chunks(random: &mut SeededRandom, text: &str) -> Vec<String> {
     chunks
 }
 
-fn random_tool_calls(random: &mut SeededRandom, call: &CallOrigin) -> Vec<ToolCall> {
+fn random_tool_calls(random: &mut SeededRandom, call: &ModelCallOrigin) -> Vec<ToolCall> {
     let percent = if call.role == "worker" { 50 } else { 3 };
     if !random.chance_percent(percent) {
         return Vec::new();

@@ -14,7 +14,7 @@ use segue_core::ids::{SessionId, ToolRunId, UnixMillis};
 use segue_core::signal::canonical_json;
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
-use segue_flows::assistant::domain::{DomainSnapshotParameters, FilterOperator, ID_FIELD, RecordQuery};
+use segue_flows::assistant::domain::{DomainSnapshotParameters, ID_FIELD, RecordFilterOperator, RecordQuery};
 use segue_flows::assistant::facts::AssistantPlanStepKind;
 use segue_flows::assistant::tools::{
     DomainOperation, DomainRecordsOverview, DomainSnapshotSection, DomainToolRequest, DomainToolResult,
@@ -98,8 +98,8 @@ impl SimRecords {
         for filter in &query.filters {
             let values = match (&filter.op, &filter.value) {
                 _ if filter.field != ID_FIELD => return Err(format!("`{}` cannot be searched", filter.field)),
-                (FilterOperator::Equal, value) => vec![value.clone()],
-                (FilterOperator::In, Value::Array(values)) => values.clone(),
+                (RecordFilterOperator::Equal, value) => vec![value.clone()],
+                (RecordFilterOperator::In, Value::Array(values)) => values.clone(),
                 (operator, _) => return Err(format!("an id cannot be compared with {operator:?}")),
             };
             rows.retain(|row| values.iter().any(|id| *id == row.id));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use segue_core::decide::{OperatorCommand, UnknownCallResolution};
+use segue_core::decide::{OperatorCommand, UnknownCallOutcomeResolution};
 use segue_core::ids::{CallId, SessionId};
 use segue_engine::clock::{Clock, PausableTokioClock};
 use segue_engine::random::RandomSource;
@@ -235,7 +235,8 @@ async fn list_pending_work(client: &SimClient) -> Vec<String> {
 /// Resolves calls with an unknown outcome one by one: giving one up may end the turn of others.
 async fn resolve_unknown_calls(client: &SimClient, session: &SessionId) {
     while let Some(call) = call_awaiting_operator(client, session).await {
-        let resolution = if call.0 % 2 == 0 { UnknownCallResolution::Retry } else { UnknownCallResolution::Fail };
+        let resolution =
+            if call.0 % 2 == 0 { UnknownCallOutcomeResolution::Retry } else { UnknownCallOutcomeResolution::Fail };
         let resolved = client.first.apply_command(session, OperatorCommand::Resolve { call, resolution }).await;
         if let Err(error) = resolved
             && call_awaiting_operator(client, session).await == Some(call)

@@ -11,10 +11,10 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 use segue_store::memory::InMemoryStore;
 use segue_store::{
-    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
-    PendingWorkQuery, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid,
-    SessionQuery, Snapshot, StoreMaintenance, SubmissionStatus, TakeoverPolicy,
+    Error, InboxEmptiness, InboxEntry, InboxStore, InboxSubmissionStatus, IntegrityReport, JournalCommit,
+    JournalReader, JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, LeaseTakeoverPolicy,
+    NewInboxSubmission, PendingWorkPage, PendingWorkQuery, SessionCatalog, SessionForkSpec, SessionListChangeCursor,
+    SessionListChangePage, SessionListPage, SessionNameAndUid, SessionQuery, Snapshot, StoreMaintenance,
 };
 use tokio::sync::{Notify, watch};
 
@@ -232,7 +232,7 @@ impl JournalWriter for SimStore {
         self.inner.save_snapshot(session, snapshot).await
     }
 
-    async fn fork_session(&self, fork: ForkSpec) -> Result<SessionUid, Error> {
+    async fn fork_session(&self, fork: SessionForkSpec) -> Result<SessionUid, Error> {
         self.delay_or_fail("forking").await?;
         self.inner.fork_session(fork).await
     }
@@ -242,7 +242,11 @@ impl JournalWriter for SimStore {
         self.inner.begin_delete(session).await
     }
 
-    async fn delete_session(&self, session: &SessionId, notice_to_parent: Option<NewSubmission>) -> Result<(), Error> {
+    async fn delete_session(
+        &self,
+        session: &SessionId,
+        notice_to_parent: Option<NewInboxSubmission>,
+    ) -> Result<(), Error> {
         self.delay_or_fail("deleting").await?;
         self.inner.delete_session(session, notice_to_parent).await
     }
@@ -250,7 +254,7 @@ impl JournalWriter for SimStore {
 
 #[async_trait]
 impl LeaseStore for SimStore {
-    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
+    async fn acquire_lease(&self, session: &SessionId, takeover: LeaseTakeoverPolicy) -> Result<Lease, Error> {
         self.delay_or_fail("acquiring a lease").await?;
         self.inner.acquire_lease(session, takeover).await
     }
@@ -276,7 +280,7 @@ impl InboxStore for SimStore {
         &self,
         session: &SessionId,
         expected: Option<SessionUid>,
-        submission: NewSubmission,
+        submission: NewInboxSubmission,
     ) -> Result<SessionUid, Error> {
         self.delay_or_fail("submitting").await?;
         self.inner.submit(session, expected, submission).await
@@ -287,7 +291,11 @@ impl InboxStore for SimStore {
         self.inner.read_inbox(session, limit).await
     }
 
-    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId) -> Result<SubmissionStatus, Error> {
+    async fn read_outcome(
+        &self,
+        session: &SessionId,
+        submission: SubmissionId,
+    ) -> Result<InboxSubmissionStatus, Error> {
         self.delay_or_fail("reading an inbox").await?;
         self.inner.read_outcome(session, submission).await
     }
@@ -323,9 +331,9 @@ impl SessionCatalog for SimStore {
 
     async fn changes_after(
         &self,
-        after: Option<SessionChangeCursor>,
+        after: Option<SessionListChangeCursor>,
         limit: usize,
-    ) -> Result<SessionChangePage, Error> {
+    ) -> Result<SessionListChangePage, Error> {
         self.inner.changes_after(after, limit).await
     }
 }

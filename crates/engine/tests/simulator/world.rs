@@ -8,14 +8,14 @@ use segue_core::event::RecordedEvent;
 use segue_core::ids::{CallId, IdempotencyKey, MessageId, Seq, SessionId, ToolRunId, UnixMillis};
 use segue_core::prompt::Prompt;
 use segue_engine::TurnReport;
-use segue_store::memory::MemoryDisk;
+use segue_store::memory::InMemoryStoreDisk;
 
 use crate::records::SimRecords;
 
 /// The state that survives a process.
 #[derive(Debug)]
 pub(crate) struct SimWorld {
-    pub disk: MemoryDisk,
+    pub disk: InMemoryStoreDisk,
     /// The records of the assistant.
     records: Mutex<SimRecords>,
     pub observations: Mutex<Observations>,
@@ -142,10 +142,10 @@ pub(crate) struct ListenerLog {
 
 impl SimWorld {
     pub(crate) fn new() -> Self {
-        Self::with_disk(MemoryDisk::new())
+        Self::with_disk(InMemoryStoreDisk::new())
     }
 
-    pub(crate) fn with_disk(disk: MemoryDisk) -> Self {
+    pub(crate) fn with_disk(disk: InMemoryStoreDisk) -> Self {
         let observations = Observations { now: UnixMillis(1_000_000), ..Observations::default() };
         Self { disk, records: Mutex::default(), observations: Mutex::new(observations) }
     }

@@ -11,24 +11,24 @@ use segue_flows::assistant::tools::{DomainOperation, DomainToolRequest};
 use serde_json::Value;
 
 use super::{
-    ConversationScore, REFERENCES_AFTER_REPAIR, REFERENCES_AT_ONCE, STEPS_REALLY_DONE, VALID_AFTER_REPAIR,
+    EvalConversationScore, REFERENCES_AFTER_REPAIR, REFERENCES_AT_ONCE, STEPS_REALLY_DONE, VALID_AFTER_REPAIR,
     VALID_AT_ONCE, failure_note,
 };
-use crate::record::ConversationRecord;
+use crate::record::EvalConversationRecord;
 
 /// The ask with which a node is told what was invalid.
 const REPAIR_ASK: &str = "repair";
 /// Members of an answer that contain references.
 const REFERENCE_MEMBERS: [&str; 7] = ["references", "refs", "ref", "retain", "demote", "drop", "drafts_saved"];
 
-pub(super) fn score_assistant(record: &ConversationRecord, score: &mut ConversationScore) {
+pub(super) fn score_assistant(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     score_answer_validity(record, score);
     score_references(record, score);
     score_executed_steps(record, score);
 }
 
 /// Counts for each node and step whether its answers were valid at once, and whether they were after one repair.
-fn score_answer_validity(record: &ConversationRecord, score: &mut ConversationScore) {
+fn score_answer_validity(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     let mut rejections: BTreeMap<(u64, String, Option<u32>), (u32, String)> = BTreeMap::new();
     let mut turn = 0;
     let mut asked: BTreeSet<(u64, String, Option<u32>)> = BTreeSet::new();
@@ -60,7 +60,7 @@ fn score_answer_validity(record: &ConversationRecord, score: &mut ConversationSc
 }
 
 /// Counts the references that models wrote, and whether they existed at that time.
-fn score_references(record: &ConversationRecord, score: &mut ConversationScore) {
+fn score_references(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     let mut known: BTreeSet<String> = BTreeSet::new();
     let (mut turn, mut opened_calls) = (0, BTreeMap::new());
     for recorded in &record.events {
@@ -118,7 +118,7 @@ fn collect_references(value: &Value, is_reference: bool, found: &mut BTreeSet<St
 }
 
 /// Counts the read and write steps that ended as done, and whether a tool had run for them.
-fn score_executed_steps(record: &ConversationRecord, score: &mut ConversationScore) {
+fn score_executed_steps(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     let mut plan: Option<AssistantTurnPlan> = None;
     let mut requests: BTreeMap<ToolRunId, DomainToolRequest> = BTreeMap::new();
     // The steps of this turn for which something was read or written.

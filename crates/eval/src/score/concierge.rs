@@ -4,10 +4,10 @@ use segue_core::event::Event;
 use segue_flows::concierge::spec::{CONCIERGE_ROLE, INTENT_HANDOVER, MAPPER_ROLE};
 
 use super::expectations::is_handover_written;
-use super::{ConversationScore, HANDOVER_WRITTEN, MAPS_READ, failure_note};
-use crate::record::ConversationRecord;
+use super::{EvalConversationScore, HANDOVER_WRITTEN, MAPS_READ, failure_note};
+use crate::record::EvalConversationRecord;
 
-pub(super) fn score_concierge(record: &ConversationRecord, score: &mut ConversationScore) {
+pub(super) fn score_concierge(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     for (kind, value) in record.facts() {
         let failure = match kind {
             "map_parsed" => None,

@@ -8,11 +8,11 @@ use segue_core::ids::ToolRunId;
 use segue_core::signal::canonical_json;
 use serde_json::Value;
 
-use super::{ConversationScore, TASKS_RIGHT, failure_note};
-use crate::conversation::{Expectation, ExpectedToolRun};
-use crate::record::ConversationRecord;
+use super::{EvalConversationScore, TASKS_RIGHT, failure_note};
+use crate::conversation::{EvalConversationExpectation, ExpectedToolRun};
+use crate::record::EvalConversationRecord;
 
-pub(super) fn score_expectations(record: &ConversationRecord, score: &mut ConversationScore) {
+pub(super) fn score_expectations(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     let visible = record.visible_role().to_owned();
     let turns = record.turns();
     let mut first_failure = (turns.is_empty() || turns.iter().any(|turn| !turn.is_done))
@@ -36,7 +36,11 @@ pub(super) fn score_expectations(record: &ConversationRecord, score: &mut Conver
 }
 
 /// Returns what an expectation misses, or `None` if it is met.
-fn find_unmet_condition(record: &ConversationRecord, expectation: &Expectation, turn: usize) -> Option<String> {
+fn find_unmet_condition(
+    record: &EvalConversationRecord,
+    expectation: &EvalConversationExpectation,
+    turn: usize,
+) -> Option<String> {
     let turns = record.turns();
     let replies = turns.iter().filter(|recorded| recorded.number == turn).flat_map(|turn| &turn.replies);
     let reply = replies.map(|reply| reply.text.to_lowercase()).collect::<Vec<_>>().join("\n");
@@ -66,7 +70,7 @@ fn find_unmet_condition(record: &ConversationRecord, expectation: &Expectation, 
     (!is_met).then(|| format!("`{}` is not met", expectation.measure))
 }
 
-fn has_entered_phase(record: &ConversationRecord, from: usize, phases: &[String]) -> bool {
+fn has_entered_phase(record: &EvalConversationRecord, from: usize, phases: &[String]) -> bool {
     record.events_from_turn(from).any(|recorded| match &recorded.event {
         Event::PhaseEntered(entered) => phases.iter().any(|phase| entered.transition.to == *phase.as_str()),
         _ => false,
@@ -74,7 +78,7 @@ fn has_entered_phase(record: &ConversationRecord, from: usize, phases: &[String]
 }
 
 /// Returns whether the model wrote the first handover of a kind.
-pub(super) fn is_handover_written(record: &ConversationRecord, kind: &str) -> bool {
+pub(super) fn is_handover_written(record: &EvalConversationRecord, kind: &str) -> bool {
     let first = record.events.iter().find_map(|recorded| match &recorded.event {
         Event::HandoverCreated(handover) if handover.kind == *kind => Some(handover.provenance),
         _ => None,
@@ -82,7 +86,7 @@ pub(super) fn is_handover_written(record: &ConversationRecord, kind: &str) -> bo
     first.is_some_and(|provenance| provenance != HandoverProvenance::Built)
 }
 
-fn has_tool_run(record: &ConversationRecord, from: usize, expected: &ExpectedToolRun) -> bool {
+fn has_tool_run(record: &EvalConversationRecord, from: usize, expected: &ExpectedToolRun) -> bool {
     let mut open: BTreeMap<ToolRunId, &ToolRunOpened> = BTreeMap::new();
     record.events_from_turn(from).any(|recorded| match &recorded.event {
         Event::ToolRunOpened(opened) => {

@@ -6,19 +6,19 @@ use std::collections::BTreeSet;
 use segue_core::event::{Event, ToolRunOutcome};
 use segue_core::ids::{AgentName, CallId, Seq};
 use segue_core::signal::find_json_where;
-use segue_flows::project::facts::{ProjectFact, RoutedBy};
+use segue_flows::project::facts::{ProjectFact, RoutingDecisionMaker};
 use segue_flows::workspace_tools::{
     ChecksResult, CreateCheckpointResult, FileChange, FileChangesResult, RestoreCheckpointResult, RunCommandResult,
-    WorkspaceStatus, WorkspaceTool,
+    WorkspaceStatusResult, WorkspaceTool,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    CHECK_GREEN, ConversationScore, FILES_WRITTEN, HONEST_ACCOUNT, NO_END_WITHOUT_EVIDENCE, VALID_AFTER_REPAIR,
+    CHECK_GREEN, EvalConversationScore, FILES_WRITTEN, HONEST_ACCOUNT, NO_END_WITHOUT_EVIDENCE, VALID_AFTER_REPAIR,
     VALID_AT_ONCE, WITHOUT_TOOL_CALLS, failure_note,
 };
-use crate::record::{ConversationRecord, EndedToolRun};
+use crate::record::{EndedToolRun, EvalConversationRecord};
 
 /// The role that chooses phases and agents.
 const ROUTER_ROLE: &str = "router";
@@ -42,7 +42,7 @@ const CALL_NAMES: [&str; 4] = ["action", "tool", "name", "function"];
 const CALL_ARGUMENTS: [&str; 8] =
     ["arguments", "parameters", "args", "input", "path", "path_new", "command", "summary"];
 
-pub(super) fn score_project(record: &ConversationRecord, score: &mut ConversationScore) {
+pub(super) fn score_project(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     let role = record.visible_role().to_owned();
     let turn = record.messages.len();
     let evidence = WorkspaceEvidence::collect(record, None);
@@ -91,7 +91,7 @@ fn parse<T: DeserializeOwned>(value: Option<&Value>) -> Option<T> {
 
 impl WorkspaceEvidence {
     /// Collects the evidence of all runs, or of those that ended before an event.
-    fn collect(record: &ConversationRecord, before: Option<Seq>) -> Self {
+    fn collect(record: &EvalConversationRecord, before: Option<Seq>) -> Self {
         let mut evidence = Self::default();
         for run in record.ended_tool_runs().iter().filter(|run| before.is_none_or(|seq| run.seq < seq)) {
             evidence.add(run);
@@ -127,7 +127,7 @@ impl WorkspaceEvidence {
                 self.digest = Some(checks.content_digest_after);
             }
             Some(WorkspaceTool::Status) => {
-                self.digest = parse::<WorkspaceStatus>(run.value).map(|status| status.content_digest);
+                self.digest = parse::<WorkspaceStatusResult>(run.value).map(|status| status.content_digest);
             }
             Some(WorkspaceTool::CreateCheckpoint) => {
                 self.digest = parse::<CreateCheckpointResult>(run.value).map(|created| created.checkpoint);
@@ -154,7 +154,7 @@ impl WorkspaceEvidence {
 
 /// Returns why the end of a session had no evidence. A permission of the user, a confirmation, or a command to end count as
 /// the user's word.
-fn find_end_without_evidence(record: &ConversationRecord) -> Option<&'static str> {
+fn find_end_without_evidence(record: &EvalConversationRecord) -> Option<&'static str> {
     let closed = record.events.iter().find(|recorded| matches!(recorded.event, Event::SessionClosed { .. }))?;
     let before = || record.events.iter().take_while(|recorded| recorded.seq < closed.seq);
     let is_word_of_the_user = |event: &Event| {
@@ -186,7 +186,7 @@ fn shows_tool_call(text: &str) -> bool {
 
 /// Returns what is wrong with the last words of a conversation, and a quotation: they must say of the content what the
 /// checks showed, and name every file that changed.
-fn find_account_problem(record: &ConversationRecord, evidence: &WorkspaceEvidence) -> Option<(String, String)> {
+fn find_account_problem(record: &EvalConversationRecord, evidence: &WorkspaceEvidence) -> Option<(String, String)> {
     let turns = record.turns();
     let Some(reply) = turns.last().and_then(|turn| turn.replies.last()) else {
         return Some(("the last turn has no account".to_owned(), String::new()));
@@ -213,7 +213,7 @@ fn find_account_problem(record: &ConversationRecord, evidence: &WorkspaceEvidenc
 }
 
 /// Counts whether the router's answers could be used: at once, and after one repair.
-fn score_routing(record: &ConversationRecord, score: &mut ConversationScore) {
+fn score_routing(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     let mut rejected: BTreeSet<CallId> = BTreeSet::new();
     let turn = record.messages.len();
     for recorded in &record.events {
@@ -223,9 +223,11 @@ fn score_routing(record: &ConversationRecord, score: &mut ConversationScore) {
             }
             Some(ProjectFact::Decided(decision)) => {
                 let failure = match decision.by {
-                    RoutedBy::Router => None,
-                    RoutedBy::Default => Some(failure_note(record, turn, "the default agent worked", &decision.reason)),
-                    RoutedBy::Code | RoutedBy::User => continue,
+                    RoutingDecisionMaker::Router => None,
+                    RoutingDecisionMaker::Default => {
+                        Some(failure_note(record, turn, "the default agent worked", &decision.reason))
+                    }
+                    RoutingDecisionMaker::Code | RoutingDecisionMaker::User => continue,
                 };
                 score.count_case(ROUTER_ROLE, VALID_AFTER_REPAIR, failure);
             }
@@ -241,7 +243,7 @@ fn score_routing(record: &ConversationRecord, score: &mut ConversationScore) {
 }
 
 /// Counts for each role the answers from which an action could be read.
-fn score_actions(record: &ConversationRecord, score: &mut ConversationScore) {
+fn score_actions(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     let calls = record.answered_calls();
     let mut last: Vec<(&AgentName, CallId)> = Vec::new();
     let mut refused: Vec<(CallId, String)> = Vec::new();

@@ -1,17 +1,17 @@
 //! What the user saw: whether every message got a reply that is meant for the user, in the user's language, without signals.
 
-use segue_core::context::ContextKind;
+use segue_core::context::FragmentContentKind;
 
-use super::{ANSWERED, ConversationScore, LANGUAGE_KEPT, TURNS_COMPLETED, WITHOUT_SIGNALS, failure_note};
-use crate::language::Language;
+use super::{ANSWERED, EvalConversationScore, LANGUAGE_KEPT, TURNS_COMPLETED, WITHOUT_SIGNALS, failure_note};
+use crate::language::DetectableLanguage;
 use crate::limits::{ECHOED_SENTENCE_CHARS_MIN, HANDOVER_FIELD_LINES_MIN};
-use crate::record::{ConversationRecord, RecordedTurn};
+use crate::record::{EvalConversationRecord, EvalConversationTurn};
 
 /// Words that only occur in signals.
 const SIGNAL_WORDS: [&str; 8] =
     ["HANDOVER", "BATCH", "WORKFLOW", "STEPS", "STEP_DONE", "STEP_START", "STEP_HELP", "PROMPT"];
 
-pub(super) fn score_replies(record: &ConversationRecord, score: &mut ConversationScore) {
+pub(super) fn score_replies(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     let role = record.visible_role().to_owned();
     let turns = record.turns();
     let has_code_accounts = record.conversation.workspace.is_some();
@@ -34,7 +34,7 @@ pub(super) fn score_replies(record: &ConversationRecord, score: &mut Conversatio
             let problem = find_reply_problem(record, turn, previous.as_deref());
             score.count_case(&role, ANSWERED, problem.map(|what| failure_note(record, turn.number, what, &shown)));
         }
-        if let Some(language) = Language::from_language_code(&record.conversation.language) {
+        if let Some(language) = DetectableLanguage::from_language_code(&record.conversation.language) {
             for reply in turn.replies.iter().filter(|reply| reply.call.is_some()) {
                 let failure = (!language.may_be_language_of(reply.text))
                     .then(|| failure_note(record, turn.number, "the reply is in another language", reply.text));
@@ -51,7 +51,7 @@ pub(super) fn score_replies(record: &ConversationRecord, score: &mut Conversatio
 }
 
 /// Returns the first signal text in a reply.
-fn find_signal_text(record: &ConversationRecord, text: &str) -> Option<String> {
+fn find_signal_text(record: &EvalConversationRecord, text: &str) -> Option<String> {
     let mut field_lines = 0;
     for line in text.lines() {
         let line = line.trim();
@@ -73,8 +73,8 @@ fn find_signal_text(record: &ConversationRecord, text: &str) -> Option<String> {
 
 /// Returns why a turn does not answer the user, or `None` if it does.
 fn find_reply_problem(
-    record: &ConversationRecord,
-    turn: &RecordedTurn<'_>,
+    record: &EvalConversationRecord,
+    turn: &EvalConversationTurn<'_>,
     previous: Option<&str>,
 ) -> Option<&'static str> {
     let written: Vec<&str> =
@@ -105,10 +105,11 @@ fn find_reply_problem(
 }
 
 /// Returns whether a reply contains a sentence of the instruction that the model was given.
-fn echoes_instruction(record: &ConversationRecord, turn: &RecordedTurn<'_>, reply: &str) -> bool {
+fn echoes_instruction(record: &EvalConversationRecord, turn: &EvalConversationTurn<'_>, reply: &str) -> bool {
     let reply = normalize(reply);
     let calls: Vec<_> = turn.replies.iter().filter_map(|reply| reply.call).collect();
-    let is_instruction = |layer: ContextKind| matches!(layer, ContextKind::Instruction | ContextKind::Task);
+    let is_instruction =
+        |layer: FragmentContentKind| matches!(layer, FragmentContentKind::Instruction | FragmentContentKind::Task);
     let opened = record.answered_calls();
     let mine = opened.iter().filter(|call| calls.contains(&call.opened.call));
     // A thread is opened once; its instruction is that of the newest call before this one which opened it.

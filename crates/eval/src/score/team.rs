@@ -11,16 +11,16 @@ use segue_flows::team::spec::{ARCHITECT_ROLE, CODER_ROLE};
 use segue_flows::team::story::StoryWorkflowKind;
 
 use super::{
-    BRANCHES_KEPT, ConversationScore, FAILURES_NAMED, FILES_WRITTEN, NO_RED_MERGE, STORIES_MERGED, VALID_AFTER_REPAIR,
-    VALID_AT_ONCE, failure_note,
+    BRANCHES_KEPT, EvalConversationScore, FAILURES_NAMED, FILES_WRITTEN, NO_RED_MERGE, STORIES_MERGED,
+    VALID_AFTER_REPAIR, VALID_AT_ONCE, failure_note,
 };
-use crate::record::ConversationRecord;
+use crate::record::EvalConversationRecord;
 
 /// The references under which work is kept: branches of stories, and what was left in worktrees.
 const KEPT_REFERENCES: [&str; 2] = ["refs/heads/segue-work/", "refs/segue/kept/"];
 
-pub(super) fn score_team(record: &ConversationRecord, score: &mut ConversationScore) {
-    let stories = StoryRecord::collect(record);
+pub(super) fn score_team(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
+    let stories = EvalStoryOutcome::collect(record);
     let green = tested_commits(record);
     let turn = record.messages.len();
     let turns = record.turns();
@@ -55,7 +55,7 @@ pub(super) fn score_team(record: &ConversationRecord, score: &mut ConversationSc
 
 /// What became of a story.
 #[derive(Debug, Default)]
-struct StoryRecord {
+struct EvalStoryOutcome {
     is_knowledge: bool,
     has_worktree: bool,
     has_changes: bool,
@@ -67,8 +67,8 @@ struct StoryRecord {
     has_reason: bool,
 }
 
-impl StoryRecord {
-    fn collect(record: &ConversationRecord) -> BTreeMap<String, Self> {
+impl EvalStoryOutcome {
+    fn collect(record: &EvalConversationRecord) -> BTreeMap<String, Self> {
         let mut stories: BTreeMap<String, Self> = BTreeMap::new();
         let mut assigned: BTreeMap<String, String> = BTreeMap::new();
         for fact in record.events.iter().filter_map(|recorded| TeamFact::from_event(&recorded.event)) {
@@ -114,7 +114,7 @@ impl StoryRecord {
 }
 
 /// Returns the commits on which the project's tests passed, the base included.
-fn tested_commits(record: &ConversationRecord) -> BTreeSet<String> {
+fn tested_commits(record: &EvalConversationRecord) -> BTreeSet<String> {
     let mut green = BTreeSet::new();
     for run in record.ended_tool_runs().iter().filter(|run| run.outcome == ToolRunOutcome::Done) {
         let value = run.value.and_then(|value| serde_json::from_value::<RepositoryToolResult>(value.clone()).ok());
@@ -128,7 +128,7 @@ fn tested_commits(record: &ConversationRecord) -> BTreeSet<String> {
     green
 }
 
-fn is_kept(record: &ConversationRecord, story: &str) -> bool {
+fn is_kept(record: &EvalConversationRecord, story: &str) -> bool {
     let is_of_story = |reference: &String| {
         KEPT_REFERENCES.iter().any(|start| reference.starts_with(start))
             && reference.split('/').any(|part| part == story)
@@ -137,7 +137,7 @@ fn is_kept(record: &ConversationRecord, story: &str) -> bool {
 }
 
 /// Counts whether the architect's stories and reviews could be used: at once, and after one repair.
-fn score_architect(record: &ConversationRecord, score: &mut ConversationScore) {
+fn score_architect(record: &EvalConversationRecord, score: &mut EvalConversationScore) {
     let turn = record.messages.len();
     let mut refused: BTreeMap<MessageId, String> = BTreeMap::new();
     let mut count = |is_valid_at_once: bool, is_valid: bool, why: &str| {

@@ -2,9 +2,9 @@
 
 use segue_core::event::Event;
 use segue_core::flow::Flow;
-use segue_eval::conversation::EvalConversation;
-use segue_eval::record::ConversationRecord;
-use segue_eval::report::MeasuredModelInFlow;
+use segue_eval::conversation::EvalConversationSpec;
+use segue_eval::record::EvalConversationRecord;
+use segue_eval::report::ModelEvaluationInFlow;
 use segue_eval::score::{
     ANSWERED, HANDOVER_WRITTEN, LANGUAGE_KEPT, MAPS_READ, REFERENCES_AT_ONCE, STEPS_REALLY_DONE, TASKS_RIGHT,
     TURNS_COMPLETED, VALID_AFTER_REPAIR, VALID_AT_ONCE, WITHOUT_SIGNALS,
@@ -16,7 +16,7 @@ use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
 /// A conversation of a flow with these lines after the opening, and more TOML.
-fn conversation(flow: &str, messages: &[&str], more: &str) -> EvalConversation {
+fn conversation(flow: &str, messages: &[&str], more: &str) -> EvalConversationSpec {
     let lines: Vec<String> = messages[1..].iter().map(|line| format!("{line:?}")).collect();
     let text = format!(
         "name = \"test\"\nflow = \"{flow}\"\nabout = \"a test\"\nlanguage = \"en\"\ntopic = [\"tea\", \"chicken\"]\n\
@@ -25,11 +25,11 @@ fn conversation(flow: &str, messages: &[&str], more: &str) -> EvalConversation {
         messages[0],
         lines.join(", "),
     );
-    EvalConversation::parse(&text).expect("a valid conversation")
+    EvalConversationSpec::parse(&text).expect("a valid conversation")
 }
 
 /// Evaluates what a harness recorded.
-fn evaluate(flow: &impl Flow, harness: &SessionHarness, conversation: EvalConversation) -> MeasuredModelInFlow {
+fn evaluate(flow: &impl Flow, harness: &SessionHarness, conversation: EvalConversationSpec) -> ModelEvaluationInFlow {
     evaluate_events(flow, harness, conversation, |_| true)
 }
 
@@ -37,24 +37,24 @@ fn evaluate(flow: &impl Flow, harness: &SessionHarness, conversation: EvalConver
 fn evaluate_events(
     flow: &impl Flow,
     harness: &SessionHarness,
-    conversation: EvalConversation,
+    conversation: EvalConversationSpec,
     keep: impl Fn(&Event) -> bool,
-) -> MeasuredModelInFlow {
-    let mut record = ConversationRecord::new(conversation.clone(), Flow::spec(flow));
+) -> ModelEvaluationInFlow {
+    let mut record = EvalConversationRecord::new(conversation.clone(), Flow::spec(flow));
     record.messages = std::iter::once(&conversation.user.opening).chain(&conversation.user.lines).cloned().collect();
     record.events = harness.journal().iter().filter(|recorded| keep(&recorded.event)).cloned().collect();
-    let needed = ConversationRecord::needed_texts(&record.events);
+    let needed = EvalConversationRecord::needed_texts(&record.events);
     record.texts = needed.into_iter().map(|id| (id, harness.stored_text(id))).collect();
-    MeasuredModelInFlow::from_records(conversation.flow.as_str(), &[record])
+    ModelEvaluationInFlow::from_records(conversation.flow.as_str(), &[record])
 }
 
 /// Returns how often a measure was right, and how often it was counted.
-fn result(evaluation: &MeasuredModelInFlow, measure: &str) -> (u32, u32) {
+fn result(evaluation: &ModelEvaluationInFlow, measure: &str) -> (u32, u32) {
     let measure = evaluation.find_measure(measure).unwrap_or_else(|| panic!("`{measure}` was not measured"));
     (measure.passed, measure.total)
 }
 
-fn chat(exchanges: &[(&str, &str)], more: &str) -> MeasuredModelInFlow {
+fn chat(exchanges: &[(&str, &str)], more: &str) -> ModelEvaluationInFlow {
     let flow = ChatFlow::new();
     let mut harness = SessionHarness::open(ChatFlow::new());
     for (message, reply) in exchanges {
@@ -136,7 +136,7 @@ fn unmet_expectation_makes_the_task_wrong() {
 }
 
 /// The starter and one more turn, in which the concierge writes `second`.
-fn concierge(second: &[&str]) -> MeasuredModelInFlow {
+fn concierge(second: &[&str]) -> ModelEvaluationInFlow {
     let settings = json!({"samples": 1, "handover_by_turn": 2});
     let mut harness = SessionHarness::open_with_settings(ConciergeFlow::new(), settings);
     harness.send_message("Tea?").answer_call("expert", "Green tea.").answer_call("concierge", "Drink green tea.");

@@ -8,9 +8,9 @@ use segue_core::body::{BodyId, TextRef};
 use segue_core::event::{Event, RecordedEvent};
 use segue_core::flow::{Flow, FlowSpec};
 use segue_core::ids::{Seq, UnixMillis};
-use segue_eval::conversation::EvalConversation;
-use segue_eval::record::ConversationRecord;
-use segue_eval::report::MeasuredModelInFlow;
+use segue_eval::conversation::EvalConversationSpec;
+use segue_eval::record::EvalConversationRecord;
+use segue_eval::report::ModelEvaluationInFlow;
 use segue_eval::score::{
     BRANCHES_KEPT, CHECK_GREEN, FAILURES_NAMED, FILES_WRITTEN, HONEST_ACCOUNT, NO_END_WITHOUT_EVIDENCE, NO_RED_MERGE,
     STORIES_MERGED, VALID_AFTER_REPAIR, VALID_AT_ONCE, WITHOUT_TOOL_CALLS,
@@ -85,31 +85,31 @@ impl Journal {
         self.add(json!({"type": "reply_sent", "turn": 1, "text": text, "call": call}))
     }
 
-    fn evaluate(&mut self, flow: &str, spec: &FlowSpec, references: &[&str]) -> MeasuredModelInFlow {
+    fn evaluate(&mut self, flow: &str, spec: &FlowSpec, references: &[&str]) -> ModelEvaluationInFlow {
         self.add(json!({"type": "turn_ended", "turn": 1, "outcome": "done"}));
         let text = format!(
             "name = \"test\"\nflow = \"{flow}\"\nabout = \"a test\"\nlanguage = \"en\"\nturns = 1\n\
              [workspace]\nchecks = [\"sh check.sh\"]\n[workspace.files]\n\"check.sh\" = \"exit 1\"\n\
              [user]\nopening = \"Write a.sh.\"\n"
         );
-        let mut record = ConversationRecord::new(EvalConversation::parse(&text).expect("valid"), spec);
+        let mut record = EvalConversationRecord::new(EvalConversationSpec::parse(&text).expect("valid"), spec);
         record.messages = vec!["Write a.sh.".to_owned()];
         (record.events, record.texts) = (self.events.clone(), self.texts.clone());
         record.references = references.iter().map(|&name| name.to_owned()).collect();
-        MeasuredModelInFlow::from_records(flow, &[record])
+        ModelEvaluationInFlow::from_records(flow, &[record])
     }
 
-    fn project(&mut self) -> MeasuredModelInFlow {
+    fn project(&mut self) -> ModelEvaluationInFlow {
         self.evaluate("project", Flow::spec(&ProjectFlow::new()), &[])
     }
 
-    fn team(&mut self, references: &[&str]) -> MeasuredModelInFlow {
+    fn team(&mut self, references: &[&str]) -> ModelEvaluationInFlow {
         self.evaluate("team", Flow::spec(&TeamFlow::new()), references)
     }
 }
 
 /// Returns how often a measure was right, and how often it was counted.
-fn result(evaluation: &MeasuredModelInFlow, measure: &str) -> (u32, u32) {
+fn result(evaluation: &ModelEvaluationInFlow, measure: &str) -> (u32, u32) {
     let measure = evaluation.find_measure(measure).unwrap_or_else(|| panic!("`{measure}` was not measured"));
     (measure.passed, measure.total)
 }
@@ -244,7 +244,7 @@ fn merge_is_green_only_if_its_commit_was_tested() {
     assert_eq!(result(&empty.team(&[]), NO_RED_MERGE), (0, 1), "the base was not tested");
 }
 
-fn failed(reason: &str, account: &str, references: &[&str]) -> MeasuredModelInFlow {
+fn failed(reason: &str, account: &str, references: &[&str]) -> ModelEvaluationInFlow {
     let mut journal = story();
     test_run(&mut journal, "c1", false);
     let missing = json!({"story": "a", "title": "A", "status": "escalated", "reason": reason});

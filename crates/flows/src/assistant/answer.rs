@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::domain::{DomainSchema, format_name_list};
 use super::facts::{
-    AnswerRepairLevel, AssistantPlanStep, AssistantPlanStepKind, AssistantTurnPlan, EntityRelevanceReason,
-    MessageUnderstanding, PendingQuestionResponseKind, ThinkDecision,
+    AnswerRepairLevel, AssistantPlanStep, AssistantPlanStepKind, AssistantTurnPlan, MessageUnderstanding,
+    PendingQuestionResponseKind, ReferenceWithRelevanceReason, ThinkDecision,
 };
 use super::planned_search;
 use super::registry::{KnownEntities, RecordLoadLevel};
@@ -19,12 +19,12 @@ use crate::limits::{
 
 /// The usable part of an answer, and what is wrong with the rest.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ParsedAnswer<T> {
+pub(super) struct ParsedAssistantAnswer<T> {
     pub(super) value: Option<T>,
     pub(super) complaints: Vec<String>,
 }
 
-impl<T> ParsedAnswer<T> {
+impl<T> ParsedAssistantAnswer<T> {
     fn unusable(complaint: impl Into<String>) -> Self {
         Self { value: None, complaints: vec![complaint.into()] }
     }
@@ -99,11 +99,11 @@ pub(super) fn parse_understand_answer(
     answer: &str,
     entities: &KnownEntities,
     turn: u32,
-) -> ParsedAnswer<MessageUnderstanding> {
+) -> ParsedAssistantAnswer<MessageUnderstanding> {
     let members = ["expressed", "references", "retain", "demote", "drop", "clear", "pending"];
     let object = match find_answer_object(answer, &members) {
         Ok(object) => object,
-        Err(why) => return ParsedAnswer::unusable(why),
+        Err(why) => return ParsedAssistantAnswer::unusable(why),
     };
     let mut complaints = Vec::new();
     let reasoned = |name: &str, complaints: &mut Vec<String>| {
@@ -117,7 +117,7 @@ pub(super) fn parse_understand_answer(
         };
         named
             .into_iter()
-            .map(|reference| EntityRelevanceReason { reason: reason(&reference), reference })
+            .map(|reference| ReferenceWithRelevanceReason { reason: reason(&reference), reference })
             .collect::<Vec<_>>()
     };
     let (retained, demoted) = (reasoned("retain", &mut complaints), reasoned("demote", &mut complaints));
@@ -152,7 +152,7 @@ pub(super) fn parse_understand_answer(
     if understanding.intent.is_empty() {
         complaints.push("`expressed` is missing; say in a few words what the user wants".to_owned());
     }
-    ParsedAnswer::usable(understanding, complaints)
+    ParsedAssistantAnswer::usable(understanding, complaints)
 }
 
 /// Parses an answer of Think. There is no value if the plan cannot be carried out as it is. If the message asks only for
@@ -164,14 +164,14 @@ pub(super) fn parse_think_answer(
     entities: &KnownEntities,
     turn: u32,
     may_change: bool,
-) -> ParsedAnswer<AssistantTurnPlan> {
+) -> ParsedAssistantAnswer<AssistantTurnPlan> {
     let object = match find_answer_object(answer, &["decision", "steps"]) {
         Ok(object) => object,
-        Err(why) => return ParsedAnswer::unusable(why),
+        Err(why) => return ParsedAssistantAnswer::unusable(why),
     };
     let word = get_non_placeholder_text(&object, "decision", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
     let Ok(decision) = serde_json::from_value::<ThinkDecision>(Value::String(word.clone())) else {
-        return ParsedAnswer::unusable(format!(
+        return ParsedAssistantAnswer::unusable(format!(
             "`decision` must be `plan_direct`, `propose` or `clarify`, not `{word}`"
         ));
     };
@@ -239,8 +239,8 @@ pub(super) fn parse_think_answer(
         withheld_writes,
         quality: AnswerRepairLevel::FirstAttempt,
     };
-    let ParsedAnswer { value, complaints } = ParsedAnswer::usable(plan, complaints);
-    ParsedAnswer { value: value.filter(|_| is_valid), complaints }
+    let ParsedAssistantAnswer { value, complaints } = ParsedAssistantAnswer::usable(plan, complaints);
+    ParsedAssistantAnswer { value: value.filter(|_| is_valid), complaints }
 }
 
 fn parse_planned_step(
@@ -336,11 +336,11 @@ fn sort_and_renumber_steps(steps: &mut [AssistantPlanStep]) {
 
 /// An action that Act can take.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum ActAction {
+pub(super) enum AssistantStepAction {
     /// Call a tool.
     ToolCall { tool: String, arguments: Map<String, Value> },
     /// Complete the step.
-    StepComplete(StepCompleteAction),
+    StepComplete(ActStepCompletion),
     /// Ask the user a question.
     AskUser {
         question: String,
@@ -361,7 +361,7 @@ pub(super) enum ActAction {
 
 /// The content of a `step_complete` action.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct StepCompleteAction {
+pub(super) struct ActStepCompletion {
     pub(super) outcome: String,
     pub(super) refs: Vec<String>,
     /// A note for the next step.
@@ -390,10 +390,10 @@ pub(super) fn parse_act_answer(
     domain: &DomainSchema,
     entities: &KnownEntities,
     step: &AssistantPlanStep,
-) -> ParsedAnswer<ActAction> {
+) -> ParsedAssistantAnswer<AssistantStepAction> {
     let object = match find_answer_object(answer, &["action"]) {
         Ok(object) => object,
-        Err(why) => return ParsedAnswer::unusable(why),
+        Err(why) => return ParsedAssistantAnswer::unusable(why),
     };
     let word = get_non_placeholder_text(&object, "action", REMARK_CHARS_MAX).unwrap_or_default().to_lowercase();
     let need = |name: &str, chars_max: usize| {
@@ -403,8 +403,8 @@ pub(super) fn parse_act_answer(
     let mut complaints = Vec::new();
     let action = match word.as_str() {
         "tool_call" => tool_name(&object, domain, step).and_then(|tool| match object.get("arguments") {
-            None | Some(Value::Null) => Ok(ActAction::ToolCall { tool, arguments: Map::new() }),
-            Some(Value::Object(arguments)) => Ok(ActAction::ToolCall { tool, arguments: arguments.clone() }),
+            None | Some(Value::Null) => Ok(AssistantStepAction::ToolCall { tool, arguments: Map::new() }),
+            Some(Value::Object(arguments)) => Ok(AssistantStepAction::ToolCall { tool, arguments: arguments.clone() }),
             Some(_) => Err("`arguments` must be an object".to_owned()),
         }),
         "step_complete" => need("outcome", OUTCOME_CHARS_MAX).map(|outcome| {
@@ -417,7 +417,7 @@ pub(super) fn parse_act_answer(
             }
             let note = get_non_placeholder_text(&object, "note_for_next_step", REMARK_CHARS_MAX);
             let drafts = parse_drafts(&object, domain, entities, step, &mut complaints);
-            ActAction::StepComplete(StepCompleteAction { outcome, refs, note, drafts })
+            AssistantStepAction::StepComplete(ActStepCompletion { outcome, refs, note, drafts })
         }),
         "ask_user" => need("question", PROPOSAL_CHARS_MAX).map(|question| {
             let partial_result = parse_partial_result(&object);
@@ -425,24 +425,24 @@ pub(super) fn parse_act_answer(
                 complaints
                     .push("`ask_user` in an analyze step needs `partial`: what you have found out so far".to_owned());
             }
-            ActAction::AskUser { question, partial_result }
+            AssistantStepAction::AskUser { question, partial_result }
         }),
         "retrieve_step" => number("step")
-            .map(|step| ActAction::RetrieveStep { turn: number("turn"), step })
+            .map(|step| AssistantStepAction::RetrieveStep { turn: number("turn"), step })
             .ok_or_else(|| "`retrieve_step` needs `step`: the number of the step".to_owned()),
-        "blocked" => need("reason", OUTCOME_CHARS_MAX).map(|reason| ActAction::Blocked {
+        "blocked" => need("reason", OUTCOME_CHARS_MAX).map(|reason| AssistantStepAction::Blocked {
             reason,
             suggested_next: get_non_placeholder_text(&object, "next", OUTCOME_CHARS_MAX),
         }),
-        "fail" => need("reason", OUTCOME_CHARS_MAX).map(|reason| ActAction::Fail { reason }),
+        "fail" => need("reason", OUTCOME_CHARS_MAX).map(|reason| AssistantStepAction::Fail { reason }),
         _ => Err(format!(
             "`action` must be one of {}, not `{word}`",
             format_name_list(STEP_ACTION_NAMES.iter().copied())
         )),
     };
     match action {
-        Ok(action) => ParsedAnswer::usable(action, complaints),
-        Err(why) => ParsedAnswer::unusable(why),
+        Ok(action) => ParsedAssistantAnswer::usable(action, complaints),
+        Err(why) => ParsedAssistantAnswer::unusable(why),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::STEP_ACTION_NAMES;
 use super::assistant_context::AssistantSessionContext;
-use super::domain::{DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldKind, RecordType};
+use super::domain::{DomainSchema, ID_FIELD, RecordField, RecordFieldKind, RecordFilterOperator, RecordType};
 use super::facts::{AssistantPlanStep, AssistantPlanStepKind};
 use super::prompt_context::{self, PendingQuestionForPrompt};
 use super::registry::RecordLoadLevel;
@@ -126,7 +126,7 @@ fn all_field_names(domain: &DomainSchema) -> BTreeSet<String> {
 }
 
 fn filter_schema(fields: &BTreeSet<String>, value: &Value) -> Value {
-    let operators: Vec<&str> = FilterOperator::ALL.iter().map(|(word, _)| *word).collect();
+    let operators: Vec<&str> = RecordFilterOperator::ALL.iter().map(|(word, _)| *word).collect();
     json!({"type": "object", "required": ["field", "op", "value"], "properties": {
         "field": {"enum": fields}, "op": {"enum": operators}, "value": value,
     }})
@@ -272,14 +272,14 @@ fn arguments_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanS
         (Some("create"), Some(about)) => {
             properties.insert(
                 "records".to_owned(),
-                json!({"type": "array", "items": record_schema(about, &known, Required::Yes)}),
+                json!({"type": "array", "items": record_schema(about, &known, AllRecordFieldsRequired::Yes)}),
             );
             properties.insert("drafts".to_owned(), reference_list_schema(&drafts));
             required.extend(drafts.is_empty().then_some("records"));
         }
         (Some("update"), Some(about)) => {
             properties.insert("ref".to_owned(), reference_schema(&own));
-            properties.insert("set".to_owned(), record_schema(about, &known, Required::No));
+            properties.insert("set".to_owned(), record_schema(about, &known, AllRecordFieldsRequired::No));
         }
         (Some("delete"), Some(_)) => {
             properties.insert("refs".to_owned(), reference_list_schema(&own));
@@ -303,7 +303,13 @@ fn drafts_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep
     let content = context.domain.find_type(&step.subdomain).map_or_else(
         || json!({"type": "object"}),
         // A draft of another type has other fields.
-        |about| if types.len() == 1 { record_schema(about, &known, Required::Yes) } else { json!({"type": "object"}) },
+        |about| {
+            if types.len() == 1 {
+                record_schema(about, &known, AllRecordFieldsRequired::Yes)
+            } else {
+                json!({"type": "object"})
+            }
+        },
     );
     json!({"type": "array", "items": {"type": "object", "required": ["type", "content"], "properties": {
         "type": enum_schema(&types), "ref": {"type": "string"}, "content": content,
@@ -312,15 +318,15 @@ fn drafts_schema(context: &AssistantSessionContext<'_>, step: &AssistantPlanStep
 
 /// Whether all fields must be present, optional ones perhaps as null.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Required {
+enum AllRecordFieldsRequired {
     Yes,
     No,
 }
 
-fn record_schema(about: &RecordType, known: &[String], required: Required) -> Value {
+fn record_schema(about: &RecordType, known: &[String], required: AllRecordFieldsRequired) -> Value {
     let fields = about.fields.iter().map(|field| (field.name.clone(), field_schema(field, known)));
     // A field that may be absent is asked for too, so that no value of the user's is forgotten.
-    let needed = about.fields.iter().filter(|_| required == Required::Yes);
+    let needed = about.fields.iter().filter(|_| required == AllRecordFieldsRequired::Yes);
     let needed: Vec<&str> = needed.map(|field| field.name.as_str()).collect();
     json!({"type": "object", "required": needed, "properties": fields.collect::<Map<_, _>>()})
 }

@@ -1,7 +1,7 @@
 //! The artifacts of a session: its entities, its reasoning, the open question with older conversation, and its writes. Empty ones
 //! are left out.
 
-use segue_core::flow::{Artifact, ArtifactButton, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent};
+use segue_core::flow::{ArtifactButton, ArtifactNotesItem, ArtifactTableRow, FlowArtifact, TypedArtifactContent};
 use segue_core::ids::TurnId;
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::artifact::new_artifact;
 use crate::limits::ARTIFACT_ROWS_MAX;
 
 /// Returns all artifacts that have content.
-pub(super) fn build_artifacts(context: &AssistantSessionContext<'_>) -> Vec<Artifact> {
+pub(super) fn build_artifacts(context: &AssistantSessionContext<'_>) -> Vec<FlowArtifact> {
     [entities_artifact(context), reasoning_artifact(context), conversation_artifact(context), writes_artifact(context)]
         .into_iter()
         .flatten()
@@ -27,7 +27,7 @@ fn table_cells<const N: usize>(cells: [&str; N]) -> Vec<String> {
 }
 
 /// The known entities by tier, each with the reason why it is retained or demoted.
-fn entities_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
+fn entities_artifact(context: &AssistantSessionContext<'_>) -> Option<FlowArtifact> {
     let state = context.state();
     let mut shown: Vec<_> = state.entities.entities_by_recency(state.current_turn_number());
     shown.retain(|(_, _, tier)| !matches!(tier, EntityRelevanceTier::Known | EntityRelevanceTier::Dropped));
@@ -56,21 +56,21 @@ fn entities_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> 
 }
 
 /// The summary of older turns, then the newer ones turn by turn.
-fn reasoning_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
+fn reasoning_artifact(context: &AssistantSessionContext<'_>) -> Option<FlowArtifact> {
     let reasoning = &context.state().reasoning;
-    let compacted = reasoning.compacted.map(|compacted| NotesArtifactItem {
+    let compacted = reasoning.compacted.map(|compacted| ArtifactNotesItem {
         title: format!("Summary up to turn {}", compacted.through_turn),
         text: context.view.read_text(compacted.text).trim().to_owned(),
         turn: None,
     });
-    let items: Vec<NotesArtifactItem> = compacted
+    let items: Vec<ArtifactNotesItem> = compacted
         .into_iter()
         .chain(reasoning.uncompacted.iter().chain(&reasoning.recent).map(turn_summary_note))
         .collect();
     (!items.is_empty()).then(|| new_artifact("reasoning", "Reasoning", TypedArtifactContent::Notes { items }))
 }
 
-fn turn_summary_note(summary: &TurnDecisionSummary) -> NotesArtifactItem {
+fn turn_summary_note(summary: &TurnDecisionSummary) -> ArtifactNotesItem {
     let decision = summary.decision.map_or("nothing", |decision| decision.as_str());
     let goal = if summary.goal.is_empty() { String::new() } else { format!(" (goal: {})", summary.goal) };
     let mut lines = vec![format!("decision: {decision}{goal}")];
@@ -84,7 +84,7 @@ fn turn_summary_note(summary: &TurnDecisionSummary) -> NotesArtifactItem {
     }
     lines.extend(summary.curation.reasons.iter().map(|reason| format!("reason for {reason}")));
     lines.extend(summary.blocked_reason.iter().map(|why| format!("not completed: {why}")));
-    NotesArtifactItem {
+    ArtifactNotesItem {
         title: format!("Turn {} ({}): {}", summary.turn, summary.phase.as_str(), summary.intent),
         text: lines.join("\n"),
         turn: Some(TurnId(summary.turn)),
@@ -92,14 +92,14 @@ fn turn_summary_note(summary: &TurnDecisionSummary) -> NotesArtifactItem {
 }
 
 /// The summary of the older conversation, and the question or proposal that waits for an answer.
-fn conversation_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
+fn conversation_artifact(context: &AssistantSessionContext<'_>) -> Option<FlowArtifact> {
     let conversation = &context.state().conversation;
-    let compacted = conversation.compacted.map(|compacted| NotesArtifactItem {
+    let compacted = conversation.compacted.map(|compacted| ArtifactNotesItem {
         title: format!("Summary up to turn {}", compacted.through_turn),
         text: context.view.read_text(compacted.text).trim().to_owned(),
         turn: None,
     });
-    let pending = conversation.pending.as_ref().map(|pending| NotesArtifactItem {
+    let pending = conversation.pending.as_ref().map(|pending| ArtifactNotesItem {
         title: match pending.kind {
             ProposalOrQuestion::Proposal => "Open proposal".to_owned(),
             ProposalOrQuestion::Question => "Open question".to_owned(),
@@ -107,11 +107,11 @@ fn conversation_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifa
         text: context.state().entities.replace_references_with_labels(&pending.text),
         turn: Some(TurnId(pending.turn)),
     });
-    let items: Vec<NotesArtifactItem> = compacted.into_iter().chain(pending).collect();
+    let items: Vec<ArtifactNotesItem> = compacted.into_iter().chain(pending).collect();
     (!items.is_empty()).then(|| new_artifact("conversation", "Conversation", TypedArtifactContent::Notes { items }))
 }
 
-fn writes_artifact(context: &AssistantSessionContext<'_>) -> Option<Artifact> {
+fn writes_artifact(context: &AssistantSessionContext<'_>) -> Option<FlowArtifact> {
     let rows = context.state().writes.iter().map(|write| ArtifactTableRow {
         id: write.run.to_string(),
         group: if write.undone { "undone" } else { "active" }.to_owned(),

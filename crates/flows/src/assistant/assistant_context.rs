@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::answer_schema::{self, NamesAllowedInAnswer, StepReadWriteProgress};
 use super::domain::DomainSchema;
 use super::facts::AssistantFact;
-use super::settings::Settings;
+use super::settings::AssistantSettings;
 use super::spec::{ACT_ROLE, ASK_REPAIR, ASK_RESULT, ASK_START, THINK_ROLE, UNDERSTAND_ROLE};
 use super::state::{AssistantState, AssistantTurnProgress};
 use crate::limits::NODE_REPAIRS_MAX;
@@ -17,7 +17,7 @@ use crate::limits::NODE_REPAIRS_MAX;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AssistantSessionContext<'a> {
     pub(super) view: &'a FlowContext<'a, AssistantState>,
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a AssistantSettings,
     pub(super) domain: &'a DomainSchema,
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use filter::{FilterOperator, RecordFieldCondition, RecordQuery, RecordSort};
+pub use filter::{RecordFieldCondition, RecordFilterOperator, RecordQuery, RecordSort};
 pub use mcp_server::{McpServerConfig, McpToolConfig, McpTransport};
 pub(crate) use record::is_empty_value;
 pub use record::{RecordLinkResolver, RecordValidationMode, check_record, check_value, is_date, parse_days_from_today};

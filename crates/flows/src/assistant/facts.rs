@@ -67,7 +67,7 @@ pub enum AssistantFact {
     /// A step ended.
     StepEnded(Box<AssistantStepEnd>),
     /// A turn ended; this is its entry in the memory.
-    TurnSummarized(Box<TurnSummarized>),
+    TurnSummarized(Box<FinishedTurnForMemory>),
     /// Older turn summaries were replaced by one text.
     ReasoningCompacted {
         /// The last turn that the text covers.
@@ -83,7 +83,7 @@ pub enum AssistantFact {
     /// A compaction failed; the memory stays as it was.
     CompactionFailed { layer: CompactedMemoryKind, why: String },
     /// The domain's server listed its tools.
-    ServerToolsListed { tools: Vec<McpToolInfo> },
+    ServerToolsListed { tools: Vec<RecordedMcpToolDescription> },
     /// A write was undone.
     WriteUndone {
         /// The tool run whose write this is about.
@@ -99,7 +99,7 @@ pub enum AssistantFact {
 
 /// A tool as its MCP server describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct McpToolInfo {
+pub struct RecordedMcpToolDescription {
     pub name: String,
     #[serde(default)]
     pub description: String,
@@ -142,9 +142,9 @@ pub struct MessageUnderstanding {
     /// The records that the message refers to.
     pub references: Vec<String>,
     /// Older records that stay relevant.
-    pub retained: Vec<EntityRelevanceReason>,
+    pub retained: Vec<ReferenceWithRelevanceReason>,
     /// Records that the user ruled out for now.
-    pub demoted: Vec<EntityRelevanceReason>,
+    pub demoted: Vec<ReferenceWithRelevanceReason>,
     /// Records that no longer matter in this conversation.
     pub dropped: Vec<String>,
     /// Whether all saved records are dropped because the user starts over.
@@ -159,7 +159,7 @@ pub struct MessageUnderstanding {
 
 /// A reference, and why it is retained or demoted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EntityRelevanceReason {
+pub struct ReferenceWithRelevanceReason {
     #[serde(rename = "ref")]
     pub reference: String,
     #[serde(default)]
@@ -382,7 +382,7 @@ pub struct AssistantStepEnd {
 
 /// A finished turn, as the memory keeps it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TurnSummarized {
+pub struct FinishedTurnForMemory {
     pub turn: u32,
     #[serde(default)]
     pub messages: Vec<(MessageId, TextRef)>,

@@ -3,23 +3,21 @@
 use segue_core::body::TextRef;
 use segue_core::context::{FragmentSource, RenderedFragment};
 use segue_core::flow::FragmentRenderContext;
-use segue_core::signal::canonical_json;
-use segue_core::signal::wrap_in_code_fence;
+use segue_core::signal::{canonical_json, wrap_in_code_fence};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::truncate_chars;
 use super::answer_schema::has_records_in_prompt;
 use super::assistant_context::AssistantSessionContext;
-use super::calendar;
-use super::domain::{DomainSchema, FilterOperator, RecordFieldKind, RecordType};
+use super::domain::{DomainSchema, RecordFieldKind, RecordFilterOperator, RecordType};
 use super::facts::{AssistantPlanStep, AssistantPlanStepKind};
 use super::prompt_context::{
     self, ConversationForPrompt, RecordRenderer, TurnSummariesForPrompt, placeholder_record_and_change,
 };
-use super::snapshot;
 use super::spec::*;
 use super::tools::{AvailableMcpTool, DEFAULT_RECORD_TYPE, DomainToolResult, list_available_tools};
+use super::{calendar, snapshot};
 use crate::fragment_specs::MESSAGE_FRAGMENT;
 use crate::limits::{COMPACTED_WORDS_MAX, STEP_TOOL_CALLS_MAX, TOOL_SCHEMAS_CHARS_MAX, TOOL_SUMMARY_CHARS_MAX};
 use crate::template::fill_template;
@@ -308,7 +306,7 @@ fn render_tools_section(
     let (sample, change) = about.map(placeholder_record_and_change).unwrap_or_else(|| (json!({}), json!({})));
     let links = about.into_iter().flat_map(|about| &about.fields).find(|field| field.kind == RecordFieldKind::Links);
     let links = links.map(|field| json!({"field": field.name, "to": field.to}));
-    let operators: Vec<&str> = FilterOperator::ALL.iter().map(|(word, _)| *word).collect();
+    let operators: Vec<&str> = RecordFilterOperator::ALL.iter().map(|(word, _)| *word).collect();
     let arguments = json!({
         "server": server,
         "type": about.map(|about| about.name.as_str()),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::assistant_context::AssistantSessionContext;
 use super::facts::{AssistantFact, AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus};
 use super::planned_search::{describe_search, find_loosely_matching_rows};
-use super::step::{StepInProgress, into_json_object, record_step_end, run_domain_tool};
+use super::step::{RunningAssistantStep, into_json_object, record_step_end, run_domain_tool};
 use super::tool_runs::record_tool_failure;
 use super::tools::{
     DomainOperation, DomainRequestOrAlreadyLoaded, DomainToolRequest, DomainToolResult, DomainToolRunPurpose,
@@ -28,7 +28,7 @@ pub(super) fn start_planned_read(context: &AssistantSessionContext<'_>, planned:
             vec![run_domain_tool(&request, planned.step)]
         }
         Ok(DomainRequestOrAlreadyLoaded::AlreadyLoaded(refs)) => {
-            let end = StepInProgress::find(context, planned.step).map(|progress| {
+            let end = RunningAssistantStep::find(context, planned.step).map(|progress| {
                 let outcome = format!("{}, already loaded", count_records(refs.len(), &planned.subdomain));
                 end_read_step(&progress, outcome, refs.clone())
             });
@@ -74,7 +74,7 @@ pub(super) fn handle_planned_read_result(
 ) -> Vec<FlowStep> {
     let step = request.step.unwrap_or_default();
     let progress = Some(context).filter(|context| context.is_event_of_current_turn());
-    let progress = progress.and_then(|context| StepInProgress::find(context, step));
+    let progress = progress.and_then(|context| RunningAssistantStep::find(context, step));
     let result = match result {
         Some(result) if result.refusal.is_none() => result,
         result => {
@@ -125,7 +125,7 @@ pub(super) fn handle_planned_read_result(
     std::iter::once(AssistantFact::RecordsReceived(Box::new(records)).into_step()).chain(end).collect()
 }
 
-fn end_read_step(progress: &StepInProgress<'_>, outcome: String, refs: Vec<String>) -> FlowStep {
+fn end_read_step(progress: &RunningAssistantStep<'_>, outcome: String, refs: Vec<String>) -> FlowStep {
     record_step_end(AssistantStepEnd { refs, ..progress.build_step_end(AssistantStepEndStatus::Done, outcome) })
 }
 

@@ -3,7 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use super::domain::{FilterOperator, RecordFieldCondition, RecordFieldKind, RecordSort, RecordType, is_empty_value};
+use super::domain::{
+    RecordFieldCondition, RecordFieldKind, RecordFilterOperator, RecordSort, RecordType, is_empty_value,
+};
 use super::facts::AssistantPlanStep;
 use super::tools::ReturnedDomainRecord;
 use crate::limits::PLANNED_FILTERS_MAX;
@@ -27,8 +29,8 @@ fn parse_filter(kind: &RecordType, condition: &Value) -> Option<RecordFieldCondi
     let mut condition = condition.clone();
     let field = condition.get("field").and_then(Value::as_str).and_then(|name| kind.expect_field(name).ok())?;
     // A list equals nothing, but it can contain a value.
-    if field.kind == RecordFieldKind::List && condition["op"] == FilterOperator::Equal.as_str() {
-        condition["op"] = Value::from(FilterOperator::Contains.as_str());
+    if field.kind == RecordFieldKind::List && condition["op"] == RecordFilterOperator::Equal.as_str() {
+        condition["op"] = Value::from(RecordFilterOperator::Contains.as_str());
     }
     // References stay as they are until the step runs.
     RecordFieldCondition::parse(kind, &condition, &|_, reference| Ok(reference.to_owned())).ok()
@@ -52,21 +54,21 @@ fn matches_loosely(filter: &RecordFieldCondition, fields: &Map<String, Value>) -
     let value = fields.get(&filter.field).unwrap_or(&Value::Null);
     let compared = || compare_values(value, &filter.value);
     match filter.op {
-        FilterOperator::Contains | FilterOperator::Equal if filter.value.is_string() => {
+        RecordFilterOperator::Contains | RecordFilterOperator::Equal if filter.value.is_string() => {
             let wanted = filter.value.as_str().unwrap_or_default().to_lowercase();
             fields.values().any(|field| contains_text(field, &wanted))
         }
-        FilterOperator::LessThan => compared().is_some_and(std::cmp::Ordering::is_lt),
-        FilterOperator::LessOrEqual => compared().is_some_and(std::cmp::Ordering::is_le),
-        FilterOperator::GreaterThan => compared().is_some_and(std::cmp::Ordering::is_gt),
-        FilterOperator::GreaterOrEqual => compared().is_some_and(std::cmp::Ordering::is_ge),
-        FilterOperator::Equal | FilterOperator::Contains => *value == filter.value,
-        FilterOperator::NotEqual | FilterOperator::In | FilterOperator::NotIn => {
+        RecordFilterOperator::LessThan => compared().is_some_and(std::cmp::Ordering::is_lt),
+        RecordFilterOperator::LessOrEqual => compared().is_some_and(std::cmp::Ordering::is_le),
+        RecordFilterOperator::GreaterThan => compared().is_some_and(std::cmp::Ordering::is_gt),
+        RecordFilterOperator::GreaterOrEqual => compared().is_some_and(std::cmp::Ordering::is_ge),
+        RecordFilterOperator::Equal | RecordFilterOperator::Contains => *value == filter.value,
+        RecordFilterOperator::NotEqual | RecordFilterOperator::In | RecordFilterOperator::NotIn => {
             let listed = filter.value.as_array().map_or_else(
                 || contains_value(value, &filter.value),
                 |values| values.iter().any(|wanted| contains_value(value, wanted)),
             );
-            listed == (filter.op == FilterOperator::In)
+            listed == (filter.op == RecordFilterOperator::In)
         }
     }
 }

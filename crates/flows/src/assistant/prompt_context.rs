@@ -24,9 +24,9 @@ pub use reasoning::{TurnSummariesForPrompt, TurnSummaryForPrompt};
 
 use super::answer::truncate_chars;
 use super::domain::DomainSchema;
-use super::facts::{AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, EntityRelevanceReason};
+use super::facts::{AssistantPlanStep, AssistantStepEnd, AssistantStepEndStatus, ReferenceWithRelevanceReason};
 use super::registry::EntityRelevanceTier;
-use super::settings::Settings;
+use super::settings::AssistantSettings;
 use super::state::{AssistantState, AssistantTurnProgress};
 use crate::limits::{
     MESSAGE_EXCERPT_CHARS_MAX, REGISTRY_ROWS_MAX, REPLY_TURNS_SHOWN, STEP_RESULT_CHARS_MAX, THINK_ROWS_MAX,
@@ -60,13 +60,16 @@ pub struct PastUnderstandingForPrompt {
 
 /// Builds the data of Understand's prompt.
 #[must_use]
-pub fn build_understand_context(view: &AssistantFlowContext<'_>, settings: &Settings) -> UnderstandPromptContext {
+pub fn build_understand_context(
+    view: &AssistantFlowContext<'_>,
+    settings: &AssistantSettings,
+) -> UnderstandPromptContext {
     let state = view.state;
     let all = state.entities.entities_by_recency(state.current_turn_number());
     let known = all.iter().filter(|(_, _, tier)| *tier != EntityRelevanceTier::Dropped);
     let rows: Vec<EntityForPrompt> = known.map(EntityForPrompt::from_entity).collect();
     let hidden_count = rows.len().saturating_sub(REGISTRY_ROWS_MAX);
-    let names = |reasoned: &[EntityRelevanceReason]| reasoned.iter().map(|one| one.reference.clone()).collect();
+    let names = |reasoned: &[ReferenceWithRelevanceReason]| reasoned.iter().map(|one| one.reference.clone()).collect();
     let past_understandings = state.recent_understandings.iter().filter(|_| settings.turn_narratives).map(|past| {
         PastUnderstandingForPrompt {
             turn: past.turn,
@@ -107,15 +110,15 @@ pub struct ThinkPromptContext {
 pub struct UnderstandingForThinkPrompt {
     intent: String,
     references: Vec<String>,
-    retained: Vec<EntityRelevanceReason>,
-    demoted: Vec<EntityRelevanceReason>,
+    retained: Vec<ReferenceWithRelevanceReason>,
+    demoted: Vec<ReferenceWithRelevanceReason>,
     dropped: Vec<String>,
     pending: Option<Value>,
 }
 
 /// Builds the data of Think's prompt.
 #[must_use]
-pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &Settings) -> ThinkPromptContext {
+pub fn build_think_context(view: &AssistantFlowContext<'_>, settings: &AssistantSettings) -> ThinkPromptContext {
     let state = view.state;
     let relevant: Vec<EntityForPrompt> = state
         .entities

@@ -41,7 +41,7 @@ pub struct TurnDecisionSummary {
     #[serde(default)]
     pub steps: Vec<AssistantStepSummary>,
     #[serde(default)]
-    pub curation: EntityRelevanceSummary,
+    pub curation: RetainedAndDemotedReferences,
     #[serde(default)]
     pub phase: ConversationStageLabel,
     /// What the user wanted, in a few words.
@@ -76,7 +76,7 @@ pub struct AssistantStepSummary {
 /// The references that Understand retained and demoted in a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct EntityRelevanceSummary {
+pub struct RetainedAndDemotedReferences {
     pub retained: Vec<String>,
     pub demoted: Vec<String>,
     /// The reasons, as `reference: reason`.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use segue_core::flow::{InvalidSetting, SettingSpec, SettingType, resolve_settings};
+use segue_core::flow::{FlowSettingSpec, FlowSettingType, InvalidFlowSetting, resolve_settings};
 use serde_json::Value;
 
 use super::domain::{DomainSchema, format_name_list};
@@ -15,7 +15,7 @@ pub const DEFAULT_DOMAIN: &str = "kitchen";
 
 /// The settings of a session.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct AssistantSettings {
     /// The domain; `None` if the settings name no valid one.
     pub domain: Option<Arc<DomainSchema>>,
     /// Whether the reasoning layer is kept.
@@ -87,26 +87,31 @@ impl ConfiguredDomains {
 
 /// Returns the declarations of all settings.
 #[must_use]
-pub fn assistant_setting_specs(domains: &ConfiguredDomains) -> Vec<SettingSpec> {
+pub fn assistant_setting_specs(domains: &ConfiguredDomains) -> Vec<FlowSettingSpec> {
     let names = domains.iter().map(|domain| domain.name.clone()).collect();
-    let domain = SettingType::OneOf(vec![SettingType::Choice(names), SettingType::AnyTable(DOMAIN_BYTES_MAX)]);
+    let domain =
+        FlowSettingType::OneOf(vec![FlowSettingType::Choice(names), FlowSettingType::AnyTable(DOMAIN_BYTES_MAX)]);
     let default = domains.find(DEFAULT_DOMAIN).or_else(|| domains.iter().next()).map(|domain| domain.name.clone());
     vec![
-        SettingSpec::new("domain", domain, "the domain of the records: its name, or a declaration")
+        FlowSettingSpec::new("domain", domain, "the domain of the records: its name, or a declaration")
             .with_default(default.map_or(Value::Null, Value::String)),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "turn_narratives",
-            SettingType::Bool,
+            FlowSettingType::Bool,
             "whether decisions and their reasons are kept for later turns",
         )
         .with_default(true),
-        SettingSpec::new("utc_offset", SettingType::Text, "the user's time zone as an offset from UTC, such as +02:00")
-            .with_default("+00:00"),
+        FlowSettingSpec::new(
+            "utc_offset",
+            FlowSettingType::Text,
+            "the user's time zone as an offset from UTC, such as +02:00",
+        )
+        .with_default("+00:00"),
         prompts_setting_spec(),
     ]
 }
 
-impl Settings {
+impl AssistantSettings {
     /// Parses settings; the second value lists what is invalid. If the domain is invalid, the session has none: the flow reports
     /// that instead of using another domain.
     #[must_use]
@@ -114,7 +119,7 @@ impl Settings {
         let (resolved, invalid) = resolve_settings(&assistant_setting_specs(domains), value);
         let invalid = invalid
             .iter()
-            .filter(|setting| !matches!(setting, InvalidSetting::InvalidValue { path, .. } if path == "domain"));
+            .filter(|setting| !matches!(setting, InvalidFlowSetting::InvalidValue { path, .. } if path == "domain"));
         let mut complaints: Vec<String> = invalid.map(ToString::to_string).collect();
         let domain = domains.resolve_session_domain(value).map_err(|why| complaints.insert(0, why)).ok();
         let offset = resolved["utc_offset"].as_str().unwrap_or_default();
@@ -145,8 +150,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(value: Value) -> (Settings, Vec<String>) {
-        Settings::parse(&value, &ConfiguredDomains::new(DomainSchema::built_in()))
+    fn read(value: Value) -> (AssistantSettings, Vec<String>) {
+        AssistantSettings::parse(&value, &ConfiguredDomains::new(DomainSchema::built_in()))
     }
 
     #[test]

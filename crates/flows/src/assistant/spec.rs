@@ -1,7 +1,7 @@
 //! The declaration of the flow: its five roles, their recipes and token budgets, its tools, commands and settings. No role
 //! remembers earlier turns; its prompts show what it needs of them.
 
-use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSpec};
+use segue_core::context::{FragmentContentKind, FragmentOverflowPolicy, FragmentSpec};
 use segue_core::flow::{FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleSpec, UnknownOutcomePolicy};
 use segue_core::prompt::{ModelOutputFormat, ModelToolSpec};
 use segue_core::scope::{Scope, ThreadEndTrigger};
@@ -94,16 +94,16 @@ fn host_tool_declaration(name: &str, description: &str, unknown: UnknownOutcomeP
 }
 
 fn snapshot_fragment() -> FragmentSpec {
-    fragment_keeping_start(SNAPSHOT_FRAGMENT, ContextKind::Knowledge, 1_500)
+    fragment_keeping_start(SNAPSHOT_FRAGMENT, FragmentContentKind::Knowledge, 1_500)
 }
 
 /// The parts that all nodes but Summarize share. Each turn starts a new thread; a repair continues it.
 fn node_role_spec(name: &str) -> RoleSpec {
-    let repair = fragment_keeping_start(REPAIR_FRAGMENT, ContextKind::Task, 1_500);
+    let repair = fragment_keeping_start(REPAIR_FRAGMENT, FragmentContentKind::Task, 1_500);
     RoleSpec::new(name, Scope::per_session().ended_by(ThreadEndTrigger::Turn))
-        .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, FragmentContentKind::Instruction))
         .with_opening_fragment(
-            FragmentSpec::stable(DOMAIN_FRAGMENT, ContextKind::Knowledge)
+            FragmentSpec::stable(DOMAIN_FRAGMENT, FragmentContentKind::Knowledge)
                 .with_budget(6_000, FragmentOverflowPolicy::KeepStart),
         )
         .with_ask(ASK_REPAIR, [repair])
@@ -113,10 +113,10 @@ fn understand_role_spec() -> RoleSpec {
     let mut role = node_role_spec(UNDERSTAND_ROLE).with_ask(
         ASK_START,
         [
-            fragment_keeping_start(ENTITIES_FRAGMENT, ContextKind::Entities, 1_500),
-            fragment_keeping_end(CONVERSATION_FRAGMENT, ContextKind::Conversation, 4_000),
-            fragment_keeping_start(PAST_DECISIONS_FRAGMENT, ContextKind::Reasoning, 800),
-            fragment_keeping_start(PENDING_INPUT_FRAGMENT, ContextKind::Conversation, 1_500),
+            fragment_keeping_start(ENTITIES_FRAGMENT, FragmentContentKind::Entities, 1_500),
+            fragment_keeping_end(CONVERSATION_FRAGMENT, FragmentContentKind::Conversation, 4_000),
+            fragment_keeping_start(PAST_DECISIONS_FRAGMENT, FragmentContentKind::Reasoning, 800),
+            fragment_keeping_start(PENDING_INPUT_FRAGMENT, FragmentContentKind::Conversation, 1_500),
             message_fragment(),
         ],
     );
@@ -130,13 +130,13 @@ fn think_role_spec() -> RoleSpec {
         ASK_START,
         [
             snapshot_fragment(),
-            fragment_keeping_start(ENTITIES_FRAGMENT, ContextKind::Entities, 2_500),
-            fragment_keeping_start(LOADED_FRAGMENT, ContextKind::Entities, 2_500),
-            fragment_keeping_end(CONVERSATION_FRAGMENT, ContextKind::Conversation, 3_000),
-            fragment_keeping_start(PENDING_INPUT_FRAGMENT, ContextKind::Conversation, 1_500),
-            fragment_keeping_end(REASONING_FRAGMENT, ContextKind::Reasoning, 3_000),
-            fragment_keeping_start(CURATION_FRAGMENT, ContextKind::Reasoning, 800),
-            fragment_keeping_start(TODAY_FRAGMENT, ContextKind::Knowledge, 60),
+            fragment_keeping_start(ENTITIES_FRAGMENT, FragmentContentKind::Entities, 2_500),
+            fragment_keeping_start(LOADED_FRAGMENT, FragmentContentKind::Entities, 2_500),
+            fragment_keeping_end(CONVERSATION_FRAGMENT, FragmentContentKind::Conversation, 3_000),
+            fragment_keeping_start(PENDING_INPUT_FRAGMENT, FragmentContentKind::Conversation, 1_500),
+            fragment_keeping_end(REASONING_FRAGMENT, FragmentContentKind::Reasoning, 3_000),
+            fragment_keeping_start(CURATION_FRAGMENT, FragmentContentKind::Reasoning, 800),
+            fragment_keeping_start(TODAY_FRAGMENT, FragmentContentKind::Knowledge, 60),
             message_fragment(),
         ],
     );
@@ -147,20 +147,20 @@ fn think_role_spec() -> RoleSpec {
 
 fn act_role_spec() -> RoleSpec {
     let mut role = node_role_spec(ACT_ROLE)
-        .with_opening_fragment(fragment_keeping_start(STEP_GUIDE_FRAGMENT, ContextKind::Instruction, 5_000))
+        .with_opening_fragment(fragment_keeping_start(STEP_GUIDE_FRAGMENT, FragmentContentKind::Instruction, 5_000))
         .with_ask(
             ASK_START,
             [
                 snapshot_fragment(),
-                fragment_keeping_start(STEP_FRAGMENT, ContextKind::Task, 1_500),
-                fragment_keeping_start(LOADED_RECORDS_FRAGMENT, ContextKind::Entities, 8_000),
-                fragment_keeping_start(ENTITIES_FRAGMENT, ContextKind::Entities, 2_000),
-                fragment_keeping_start(STEP_RESULTS_FRAGMENT, ContextKind::Reasoning, 4_000),
-                fragment_keeping_start(TODAY_FRAGMENT, ContextKind::Knowledge, 60),
+                fragment_keeping_start(STEP_FRAGMENT, FragmentContentKind::Task, 1_500),
+                fragment_keeping_start(LOADED_RECORDS_FRAGMENT, FragmentContentKind::Entities, 8_000),
+                fragment_keeping_start(ENTITIES_FRAGMENT, FragmentContentKind::Entities, 2_000),
+                fragment_keeping_start(STEP_RESULTS_FRAGMENT, FragmentContentKind::Reasoning, 4_000),
+                fragment_keeping_start(TODAY_FRAGMENT, FragmentContentKind::Knowledge, 60),
                 message_fragment(),
             ],
         )
-        .with_ask(ASK_RESULT, [fragment_keeping_start(TOOL_RESULT_FRAGMENT, ContextKind::Task, 8_000)]);
+        .with_ask(ASK_RESULT, [fragment_keeping_start(TOOL_RESULT_FRAGMENT, FragmentContentKind::Task, 8_000)]);
     role.output = ModelOutputFormat::Json(answer_schema::any_act_schema());
     role.reply_tokens_max = ACT_TOKENS_MAX;
     role
@@ -172,10 +172,10 @@ fn reply_role_spec() -> RoleSpec {
             ASK_START,
             [
                 snapshot_fragment(),
-                fragment_keeping_start(PROGRESS_FRAGMENT, ContextKind::Reasoning, 1_200),
-                fragment_keeping_start(ENTITIES_FRAGMENT, ContextKind::Entities, 1_500),
-                fragment_keeping_end(CONVERSATION_FRAGMENT, ContextKind::Conversation, 3_000),
-                fragment_keeping_start(EXECUTION_FRAGMENT, ContextKind::Reasoning, 6_000),
+                fragment_keeping_start(PROGRESS_FRAGMENT, FragmentContentKind::Reasoning, 1_200),
+                fragment_keeping_start(ENTITIES_FRAGMENT, FragmentContentKind::Entities, 1_500),
+                fragment_keeping_end(CONVERSATION_FRAGMENT, FragmentContentKind::Conversation, 3_000),
+                fragment_keeping_start(EXECUTION_FRAGMENT, FragmentContentKind::Reasoning, 6_000),
                 message_fragment(),
             ],
         )
@@ -184,9 +184,12 @@ fn reply_role_spec() -> RoleSpec {
 
 fn summarize_role_spec() -> RoleSpec {
     let mut role = RoleSpec::new(SUMMARIZE_ROLE, Scope::Fresh)
-        .with_opening_fragment(FragmentSpec::changing(INSTRUCTION_FRAGMENT, ContextKind::Instruction))
-        .with_ask(ASK_REASONING, [fragment_keeping_start(UNCOMPACTED_FRAGMENT, ContextKind::Reasoning, 6_000)])
-        .with_ask(ASK_CONVERSATION, [fragment_keeping_start(UNCOMPACTED_FRAGMENT, ContextKind::Conversation, 6_000)]);
+        .with_opening_fragment(FragmentSpec::changing(INSTRUCTION_FRAGMENT, FragmentContentKind::Instruction))
+        .with_ask(ASK_REASONING, [fragment_keeping_start(UNCOMPACTED_FRAGMENT, FragmentContentKind::Reasoning, 6_000)])
+        .with_ask(
+            ASK_CONVERSATION,
+            [fragment_keeping_start(UNCOMPACTED_FRAGMENT, FragmentContentKind::Conversation, 6_000)],
+        );
     role.reply_tokens_max = FOLDED_TOKENS_MAX;
     role
 }

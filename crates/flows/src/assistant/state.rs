@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::conversation::{AssistantConversation, ConversationExchange};
 use super::facts::{
     AssistantFact, AssistantPlanStep, AssistantPlanStepKind, AssistantStepEnd, AssistantStepEndStatus,
-    AssistantTurnPlan, DomainToolRunOutcome, McpToolInfo, MessageUnderstanding, TurnSummarized,
+    AssistantTurnPlan, DomainToolRunOutcome, FinishedTurnForMemory, MessageUnderstanding, RecordedMcpToolDescription,
 };
 use super::reasoning::{ConversationStageLabel, TurnDecisionHistory};
 use super::registry::{KnownEntities, KnownRecordOrDraft, LastEntityAction, RecordLoadLevel};
@@ -42,7 +42,7 @@ pub struct AssistantState {
     /// Results of the steps of the newest turns, for `retrieve_step`.
     pub step_results: VecDeque<StepResultRef>,
     /// The tools of the domain's server, as it last listed them.
-    pub server_tools: Vec<McpToolInfo>,
+    pub server_tools: Vec<RecordedMcpToolDescription>,
     /// The writes that can still be undone, newest last.
     pub writes: VecDeque<CompletedDomainWrite>,
     pub current_turn: Option<AssistantTurnProgress>,
@@ -346,8 +346,8 @@ impl AssistantState {
         });
     }
 
-    fn apply_turn_summarized(&mut self, summarized: TurnSummarized) {
-        let TurnSummarized { turn, messages, reply, pending, summary } = summarized;
+    fn apply_turn_summarized(&mut self, summarized: FinishedTurnForMemory) {
+        let FinishedTurnForMemory { turn, messages, reply, pending, summary } = summarized;
         self.conversation.push_exchange(ConversationExchange { turn, messages, reply }, pending);
         if let Some(summary) = summary {
             self.reasoning.push_summary(summary);

@@ -5,11 +5,9 @@ use segue_core::event::{CallAnswered, CallOpened};
 use segue_core::flow::FlowStep;
 use serde_json::{Map, Value, json};
 
-use super::answer::{self, ActAction, ActRecordDraft, StepCompleteAction, truncate_chars};
+use super::answer::{self, ActRecordDraft, ActStepCompletion, AssistantStepAction, truncate_chars};
 use super::assistant_context::{AssistantSessionContext, step_agent_name};
 use super::facts::{AssistantFact, AssistantPlanStep, AssistantPlanStepKind, AssistantStepEnd, AssistantStepEndStatus};
-use super::planned_read;
-use super::prompt_context;
 use super::registry::{LastEntityAction, RecordDraft, RecordLoadLevel};
 use super::spec::ACT_ROLE;
 use super::state::{AssistantStepProgress, AssistantTurnProgress};
@@ -17,6 +15,7 @@ use super::tools::{
     DomainOperation, DomainRequestOrAlreadyLoaded, DomainToolRequest, DomainToolRunPurpose, MCP_TOOL, RECORDS_TOOL,
     translate_tool_call,
 };
+use super::{planned_read, prompt_context};
 use crate::limits::{NODE_REPAIRS_MAX, OUTCOME_CHARS_MAX, STEP_RETRIEVALS_MAX, STEP_TOOL_CALLS_MAX};
 
 /// Returns the number of the step that a call of Act belongs to.
@@ -78,14 +77,14 @@ pub(super) fn run_domain_tool(request: &DomainToolRequest, step: u32) -> FlowSte
 }
 
 /// A running step, with the context that its handlers need.
-pub(super) struct StepInProgress<'a> {
+pub(super) struct RunningAssistantStep<'a> {
     context: &'a AssistantSessionContext<'a>,
     running: &'a AssistantTurnProgress,
     pub(super) planned: &'a AssistantPlanStep,
     pub(super) state: &'a AssistantStepProgress,
 }
 
-impl<'a> StepInProgress<'a> {
+impl<'a> RunningAssistantStep<'a> {
     /// Returns the step if it has started and not ended.
     pub(super) fn find(context: &'a AssistantSessionContext<'a>, step: u32) -> Option<Self> {
         let running = context.current_turn()?;
@@ -138,7 +137,7 @@ pub(super) fn handle_act_answer(
     answered: &CallAnswered,
     text: &str,
 ) -> Vec<FlowStep> {
-    let Some(progress) = call_step_number(call).and_then(|step| StepInProgress::find(context, step)) else {
+    let Some(progress) = call_step_number(call).and_then(|step| RunningAssistantStep::find(context, step)) else {
         return Vec::new();
     };
     let parsed = answer::parse_act_answer(text, context.domain, &context.state().entities, progress.planned);
@@ -146,15 +145,15 @@ pub(super) fn handle_act_answer(
     match parsed.value {
         Some(action) if parsed.complaints.is_empty() => apply_step_action(&progress, call, answered, action),
         // A question for the user is passed on even if Act does not say what it found out.
-        Some(ActAction::AskUser { question, partial_result }) if !may_repair => {
+        Some(AssistantStepAction::AskUser { question, partial_result }) if !may_repair => {
             let partial_result = partial_result.or_else(|| Some(collect_outcomes(progress.running)));
-            apply_step_action(&progress, call, answered, ActAction::AskUser { question, partial_result })
+            apply_step_action(&progress, call, answered, AssistantStepAction::AskUser { question, partial_result })
         }
         // Unknown references are left out. Other complaints, such as invalid drafts, fail the step.
-        Some(ActAction::StepComplete(done))
+        Some(AssistantStepAction::StepComplete(done))
             if !may_repair && parsed.complaints.iter().all(|why| why.starts_with("`refs`")) =>
         {
-            apply_step_action(&progress, call, answered, ActAction::StepComplete(done))
+            apply_step_action(&progress, call, answered, AssistantStepAction::StepComplete(done))
         }
         _ => progress.repair_or_fail(call, &parsed.complaints),
     }
@@ -167,15 +166,15 @@ fn collect_outcomes(running: &AssistantTurnProgress) -> Value {
 }
 
 fn apply_step_action(
-    progress: &StepInProgress<'_>,
+    progress: &RunningAssistantStep<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
-    action: ActAction,
+    action: AssistantStepAction,
 ) -> Vec<FlowStep> {
     match action {
-        ActAction::ToolCall { tool, arguments } => run_tool_call(progress, call, &tool, &arguments),
-        ActAction::StepComplete(done) => complete_step(progress, call, answered, done),
-        ActAction::AskUser { question, partial_result } => {
+        AssistantStepAction::ToolCall { tool, arguments } => run_tool_call(progress, call, &tool, &arguments),
+        AssistantStepAction::StepComplete(done) => complete_step(progress, call, answered, done),
+        AssistantStepAction::AskUser { question, partial_result } => {
             let outcome = format!("asked: {question}");
             let end = AssistantStepEnd {
                 question: Some(question),
@@ -184,19 +183,19 @@ fn apply_step_action(
             };
             vec![record_step_end(end)]
         }
-        ActAction::RetrieveStep { turn, step } => retrieve_step_result(progress, call, turn, step),
-        ActAction::Blocked { reason, suggested_next } => {
+        AssistantStepAction::RetrieveStep { turn, step } => retrieve_step_result(progress, call, turn, step),
+        AssistantStepAction::Blocked { reason, suggested_next } => {
             vec![record_step_end(AssistantStepEnd {
                 suggested_next,
                 ..progress.build_step_end(AssistantStepEndStatus::Blocked, reason)
             })]
         }
-        ActAction::Fail { reason } => progress.fail_step(reason),
+        AssistantStepAction::Fail { reason } => progress.fail_step(reason),
     }
 }
 
 fn run_tool_call(
-    progress: &StepInProgress<'_>,
+    progress: &RunningAssistantStep<'_>,
     call: &CallOpened,
     tool: &str,
     arguments: &Map<String, Value>,
@@ -218,10 +217,10 @@ fn run_tool_call(
 }
 
 fn complete_step(
-    progress: &StepInProgress<'_>,
+    progress: &RunningAssistantStep<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
-    done: StepCompleteAction,
+    done: ActStepCompletion,
 ) -> Vec<FlowStep> {
     if progress.planned.kind == AssistantPlanStepKind::Write && progress.state.write_count == 0 {
         let why = "nothing was written in this step; call a tool that writes, or answer `blocked` or `fail`";
@@ -244,7 +243,7 @@ fn complete_step(
 }
 
 /// Refuses to complete a read step in which nothing was read. If Act was told so already, the flow reads what the plan names.
-fn refuse_unread_completion(progress: &StepInProgress<'_>, call: &CallOpened) -> Vec<FlowStep> {
+fn refuse_unread_completion(progress: &RunningAssistantStep<'_>, call: &CallOpened) -> Vec<FlowStep> {
     // Which tool of a server reads what the plan names is not known.
     let can_read = progress.context.domain.server.is_none() && progress.state.tool_calls < STEP_TOOL_CALLS_MAX;
     if progress.state.repairs >= NODE_REPAIRS_MAX && can_read {
@@ -256,7 +255,7 @@ fn refuse_unread_completion(progress: &StepInProgress<'_>, call: &CallOpened) ->
 }
 
 /// Gives each draft its reference.
-fn assign_draft_references(progress: &StepInProgress<'_>, model_drafts: Vec<ActRecordDraft>) -> Vec<RecordDraft> {
+fn assign_draft_references(progress: &RunningAssistantStep<'_>, model_drafts: Vec<ActRecordDraft>) -> Vec<RecordDraft> {
     let entities = &progress.context.state().entities;
     let mut drafts: Vec<RecordDraft> = Vec::new();
     for ActRecordDraft { replaces, kind, content } in model_drafts {
@@ -271,7 +270,7 @@ fn assign_draft_references(progress: &StepInProgress<'_>, model_drafts: Vec<ActR
 }
 
 fn retrieve_step_result(
-    progress: &StepInProgress<'_>,
+    progress: &RunningAssistantStep<'_>,
     call: &CallOpened,
     turn: Option<u32>,
     step: u32,
@@ -311,6 +310,6 @@ fn retrieve_step_result(
 
 /// Fails the step whose call of Act failed.
 pub(super) fn handle_act_failure(context: &AssistantSessionContext<'_>, call: &CallOpened, why: &str) -> Vec<FlowStep> {
-    let progress = call_step_number(call).and_then(|step| StepInProgress::find(context, step));
+    let progress = call_step_number(call).and_then(|step| RunningAssistantStep::find(context, step));
     progress.map(|progress| progress.fail_step(format!("the model did not answer: {why}"))).unwrap_or_default()
 }

@@ -10,17 +10,16 @@ use serde_json::{Value, json};
 
 use super::answer::truncate_chars;
 use super::assistant_context::{AssistantSessionContext, step_agent_name};
-use super::facts::{AssistantFact, AssistantStepEndStatus, McpToolInfo};
-use super::planned_read;
+use super::facts::{AssistantFact, AssistantStepEndStatus, RecordedMcpToolDescription};
 use super::registry::LastEntityAction;
-use super::snapshot;
 use super::spec::UNDERSTAND_ROLE;
-use super::step::{StepInProgress, into_json_object, record_step_end};
+use super::step::{RunningAssistantStep, into_json_object, record_step_end};
 use super::tools::{
     DomainOperation, DomainToolRequest, DomainToolResult, DomainToolRunPurpose, MCP_TOOL, RECORDS_TOOL,
     translate_tool_result,
 };
-use super::undo::{self, UndoResolution};
+use super::undo::{self, UndoOutcomeLookupStatus};
+use super::{planned_read, snapshot};
 use crate::limits::{
     EMPTY_READS_MAX, OUTCOME_CHARS_MAX, REFERENCES_NAMED_MAX, REMARK_CHARS_MAX, TOOL_SCHEMA_CHARS_MAX,
 };
@@ -46,12 +45,12 @@ pub(super) fn handle_tool_ended(
             undo::handle_undo_result(context, opened.run, &request, result, text)
         }
         (DomainToolRunPurpose::Undo, None) => {
-            undo::handle_interrupted_undo(context, opened.run, &request, UndoResolution::NotTried)
+            undo::handle_interrupted_undo(context, opened.run, &request, UndoOutcomeLookupStatus::NotTried)
         }
         (DomainToolRunPurpose::ResolveRun, Some(result)) => handle_run_resolved(context, &request, result, text),
         (DomainToolRunPurpose::ResolveRun, None) => match request.run_to_resolve() {
             Some((run, original)) if original.purpose == DomainToolRunPurpose::Undo => {
-                undo::handle_interrupted_undo(context, run, &original, UndoResolution::Failed)
+                undo::handle_interrupted_undo(context, run, &original, UndoOutcomeLookupStatus::Failed)
             }
             Some((run, original)) => {
                 fail_step_unknown_outcome(context, run, &original, UNKNOWN_WRITE_OUTCOME.to_owned())
@@ -134,7 +133,7 @@ fn handle_tools_listed(
 ) -> Vec<FlowStep> {
     let fact = match result {
         Some(result) if result.refusal.is_none() => {
-            let tools: Vec<McpToolInfo> = result.tools.iter().map(parse_tool_info).collect();
+            let tools: Vec<RecordedMcpToolDescription> = result.tools.iter().map(parse_tool_info).collect();
             let is_changed = tools != context.state().server_tools;
             is_changed.then(|| AssistantFact::ServerToolsListed { tools }.into_step())
         }
@@ -149,13 +148,13 @@ fn handle_tools_listed(
         .collect()
 }
 
-fn parse_tool_info(tool: &Value) -> McpToolInfo {
+fn parse_tool_info(tool: &Value) -> RecordedMcpToolDescription {
     let text = |name: &str, chars_max: usize| match tool.get(name) {
         Some(Value::String(text)) => truncate_chars(text, chars_max),
         Some(Value::Null) | None => String::new(),
         Some(other) => truncate_chars(&canonical_json(other), chars_max),
     };
-    McpToolInfo {
+    RecordedMcpToolDescription {
         name: text("name", REMARK_CHARS_MAX),
         description: text("description", OUTCOME_CHARS_MAX),
         input_schema: text("input_schema", TOOL_SCHEMA_CHARS_MAX),
@@ -174,7 +173,7 @@ fn fail_step_unknown_outcome(
     let progress = request
         .step
         .filter(|_| context.is_event_of_current_turn())
-        .and_then(|step| StepInProgress::find(context, step));
+        .and_then(|step| RunningAssistantStep::find(context, step));
     std::iter::once(failed).chain(progress.into_iter().flat_map(|progress| progress.fail_step(why.clone()))).collect()
 }
 
@@ -240,7 +239,7 @@ fn continue_step_with_result(
     received: &[String],
 ) -> Option<FlowStep> {
     let step = request.step.filter(|_| context.is_event_of_current_turn())?;
-    StepInProgress::find(context, step)?;
+    RunningAssistantStep::find(context, step)?;
     let tool = request.parameters.get("tool").and_then(Value::as_str).unwrap_or(request.operation.as_str());
     metadata["tool"] = json!(tool);
     Some(context.continue_act_call(step, metadata, received))
@@ -301,8 +300,8 @@ fn handle_tool_result(
     let progress = request
         .step
         .filter(|_| context.is_event_of_current_turn())
-        .and_then(|step| StepInProgress::find(context, step));
-    let empty_reads = |progress: &StepInProgress<'_>, digest: &String| {
+        .and_then(|step| RunningAssistantStep::find(context, step));
+    let empty_reads = |progress: &RunningAssistantStep<'_>, digest: &String| {
         progress.state.empty_reads.get(digest).copied().unwrap_or(0) + 1
     };
     match (progress, empty_read) {
@@ -340,6 +339,6 @@ fn handle_records_loaded(
     };
     let starting_step = request
         .step
-        .filter(|step| context.is_event_of_current_turn() && StepInProgress::find(context, *step).is_some());
+        .filter(|step| context.is_event_of_current_turn() && RunningAssistantStep::find(context, *step).is_some());
     std::iter::once(fact).chain(starting_step.map(|step| context.start_act_call(step, &received))).collect()
 }

@@ -5,19 +5,17 @@ use segue_core::event::{CallAnswered, CallOpened, ReplySent, TurnOutcome};
 use segue_core::flow::{FlowStep, NewOrStoredReplyText};
 use serde_json::json;
 
-use super::answer;
 use super::assistant_context::AssistantSessionContext;
 use super::facts::{
-    AnswerRepairLevel, AssistantFact, CompactedMemoryKind, MessageUnderstanding, PendingQuestion,
-    PendingQuestionResponseKind, ProposalOrQuestion, ThinkDecision, TurnSummarized,
+    AnswerRepairLevel, AssistantFact, CompactedMemoryKind, FinishedTurnForMemory, MessageUnderstanding,
+    PendingQuestion, PendingQuestionResponseKind, ProposalOrQuestion, ThinkDecision,
 };
 use super::prompt_context::{ExecutedTurnForReplyPrompt, build_turn_outcome};
-use super::reasoning::{AssistantStepSummary, EntityRelevanceSummary, TurnDecisionSummary};
-use super::snapshot;
+use super::reasoning::{AssistantStepSummary, RetainedAndDemotedReferences, TurnDecisionSummary};
 use super::spec::{ACT_ROLE, ASK_CONVERSATION, ASK_REASONING, REPLY_ROLE, SUMMARIZE_ROLE, THINK_ROLE, UNDERSTAND_ROLE};
 use super::state::{AssistantNextAction, AssistantTurnProgress};
-use super::step;
 use super::tool_runs::{self, ToolListWait};
+use super::{answer, snapshot, step};
 use crate::limits::REMARK_CHARS_MAX;
 use crate::template::fill_template;
 
@@ -179,7 +177,7 @@ fn record_turn_summarized(
     why: Option<String>,
 ) -> FlowStep {
     let summary = context.settings.turn_narratives.then(|| build_turn_summary(context, running, why));
-    AssistantFact::TurnSummarized(Box::new(TurnSummarized {
+    AssistantFact::TurnSummarized(Box::new(FinishedTurnForMemory {
         turn: running.turn,
         messages: running.messages.clone(),
         reply: running.reply,
@@ -212,7 +210,7 @@ fn build_turn_summary(
         }
     });
     let reasons = understanding.retained.iter().chain(&understanding.demoted).filter(|one| !one.reason.is_empty());
-    let curation = EntityRelevanceSummary {
+    let curation = RetainedAndDemotedReferences {
         retained: understanding.retained.iter().map(|retained| retained.reference.clone()).collect(),
         demoted: understanding.demoted.iter().map(|demoted| demoted.reference.clone()).collect(),
         reasons: reasons.map(|one| format!("{}: {}", one.reference, one.reason)).collect(),
@@ -284,7 +282,7 @@ pub(super) fn report_late_writes(write_summaries: &serde_json::Value) -> FlowSte
 /// Starts the compaction of older turns, or ends the turn if there is nothing to compact.
 pub(super) fn start_compaction_or_end_turn(
     context: &AssistantSessionContext<'_>,
-    summarized: &TurnSummarized,
+    summarized: &FinishedTurnForMemory,
 ) -> Vec<FlowStep> {
     let turn = context.view.session.current_turn.as_ref().map(|turn| turn.id.0);
     if turn != Some(summarized.turn) {

@@ -84,12 +84,12 @@ pub(super) fn handle_interrupted_undo(
     context: &AssistantSessionContext<'_>,
     undo_run: ToolRunId,
     request: &DomainToolRequest,
-    attempt: UndoResolution,
+    attempt: UndoOutcomeLookupStatus,
 ) -> Vec<FlowStep> {
     match (attempt, &context.view.session.closed_reason) {
-        (UndoResolution::NotTried, None) => vec![resolve_interrupted_write(undo_run, request)],
+        (UndoOutcomeLookupStatus::NotTried, None) => vec![resolve_interrupted_write(undo_run, request)],
         // A closed session runs no tools.
-        (UndoResolution::NotTried, Some(_)) | (UndoResolution::Failed, _) => undone_run(request)
+        (UndoOutcomeLookupStatus::NotTried, Some(_)) | (UndoOutcomeLookupStatus::Failed, _) => undone_run(request)
             .map(|run| report_undo_failure(run, UNKNOWN_WRITE_OUTCOME.to_owned()))
             .unwrap_or_default(),
     }
@@ -97,7 +97,7 @@ pub(super) fn handle_interrupted_undo(
 
 /// Whether the run log was asked what became of an undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UndoResolution {
+pub(super) enum UndoOutcomeLookupStatus {
     NotTried,
     Failed,
 }

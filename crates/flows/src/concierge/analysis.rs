@@ -36,7 +36,9 @@ mod tension;
 use serde::Serialize;
 
 pub(super) use graph::sorted_unique_claims;
-pub use metrics::{ClaimCluster, ClaimMapRatios, ClaimMetrics, ClaimSupportLevel, HubClaim, WeaklySupportedKeyClaim};
+pub use metrics::{
+    ClaimCluster, ClaimMapRatios, ClaimMetrics, ClaimSupportLevel, MostConnectedClaim, WeaklySupportedKeyClaim,
+};
 pub use shape::{ClaimMapShape, SCORE_TIE_TOLERANCE, ScoredClaimMapShape};
 pub use tension::{ClaimMapFragility, ClaimTension};
 
@@ -63,7 +65,7 @@ pub struct ClaimMapAnalysis {
     /// The cycles of prerequisites.
     pub cycles: Vec<Vec<ClaimId>>,
     /// The claim with by far the largest out-degree.
-    pub hub: Option<HubClaim>,
+    pub hub: Option<MostConnectedClaim>,
     /// Well-supported claims that are a prerequisite of several others.
     pub keystones: Vec<ClaimId>,
     /// Claims with low support and high leverage, sorted by id.

@@ -1,9 +1,8 @@
 //! The artifacts of a session: the plan as a checklist and the claim maps as graphs.
 
-use segue_core::flow::FlowContext;
 use segue_core::flow::{
-    Artifact, ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
-    ArtifactMetric, ArtifactTableRow, TypedArtifactContent,
+    ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
+    ArtifactMetric, ArtifactTableRow, FlowArtifact, FlowContext, TypedArtifactContent,
 };
 use serde_json::Value;
 
@@ -17,7 +16,7 @@ use super::state::ConciergeState;
 use crate::artifact::new_artifact;
 
 /// Returns all artifacts of the session.
-pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<Artifact> {
+pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<FlowArtifact> {
     let state = view.state;
     let plan = state.active_plan.as_ref().map(plan_artifact);
     let maps = [
@@ -34,7 +33,7 @@ pub(super) fn list_artifacts(view: &FlowContext<'_, ConciergeState>) -> Vec<Arti
 }
 
 /// Returns the question that waits for a yes or no, with a button for each.
-fn question_artifact(state: &ConciergeState) -> Option<Artifact> {
+fn question_artifact(state: &ConciergeState) -> Option<FlowArtifact> {
     let request = state.pending_confirmation.as_ref()?;
     let command = |label: &str, command: &str| ArtifactButton {
         label: label.to_owned(),
@@ -52,7 +51,7 @@ fn question_artifact(state: &ConciergeState) -> Option<Artifact> {
     Some(new_artifact("question", "Open question", content))
 }
 
-fn plan_artifact(plan: &ConciergePlan) -> Artifact {
+fn plan_artifact(plan: &ConciergePlan) -> FlowArtifact {
     let items = plan.steps.iter().enumerate().map(|(index, step)| ArtifactChecklistItem {
         title: step.title.clone(),
         detail: step.description.clone(),

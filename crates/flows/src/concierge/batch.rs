@@ -9,19 +9,19 @@ use segue_core::ids::{CallId, MessageId};
 use serde_json::json;
 
 use super::analysis::analyse_claim_map;
-use super::claim_map::{self, ClaimMapComplaint, ClaimMapError, ParsedClaimMap};
+use super::claim_map::{self, ClaimMapComplaint, ClaimMapParseError, ParsedClaimMap};
 use super::facts::{
-    ClaimMapRecord, ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask,
+    ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask, RecordedClaimMap,
 };
-use super::settings::{ExpertCallSpec, Settings};
+use super::settings::{ConciergeSettings, ExpertCallSpec};
 use super::spec::{ASK_MAP, ASK_QUESTION, ASK_REPAIR_MAP, ASK_TASK, EXPERT_ROLE, MAPPER_ROLE};
-use super::state::{ConciergeContext, ExpertBatch, ExpertBatchDispatchStage};
+use super::state::{ConciergeFlowContext, ExpertBatch, ExpertBatchStage};
 use crate::limits::{BRIEF_LABELS_MAX, MAP_ANSWERS_MIN, MAP_FACT_BYTES_MAX};
 
 /// Creates the request for the next batch.
 pub(super) fn new_batch_request(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     purpose: ExpertBatchPurpose,
     task: Option<ExpertTask>,
     user_messages: Vec<(MessageId, TextRef)>,
@@ -37,8 +37,8 @@ pub(super) fn new_batch_request(
 
 /// Starts a batch: cancels the open expert calls of an earlier one and calls all experts.
 pub(super) fn start_batch(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     request: ExpertBatchRequest,
 ) -> Vec<FlowStep> {
     let (batch, purpose) = (request.number, request.purpose);
@@ -51,9 +51,13 @@ pub(super) fn start_batch(
 }
 
 /// Resumes a failed batch: calls the experts that have not answered, or maps the answers if it is closed.
-pub(super) fn resume_batch(view: &ConciergeContext<'_>, settings: &Settings, batch: &ExpertBatch) -> Vec<FlowStep> {
+pub(super) fn resume_batch(
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
+    batch: &ExpertBatch,
+) -> Vec<FlowStep> {
     let (number, purpose) = (batch.request.number, batch.request.purpose);
-    if batch.stage == ExpertBatchDispatchStage::Closed {
+    if batch.stage == ExpertBatchStage::Closed {
         return process_closed_batch(view, settings);
     }
     let mut steps = vec![ConciergeFact::BatchResumed { batch: number }.into_step()];
@@ -76,7 +80,7 @@ fn call_expert(batch: u32, purpose: ExpertBatchPurpose, slot_index: usize, slot:
 }
 
 /// Cancels the open expert calls of an earlier batch, so that no expert has two calls at once.
-fn cancel_open_expert_calls(view: &ConciergeContext<'_>) -> Vec<FlowStep> {
+fn cancel_open_expert_calls(view: &ConciergeFlowContext<'_>) -> Vec<FlowStep> {
     let is_expert = |opened: &CallOpened| opened.role == *EXPERT_ROLE && opened.recomputation.is_none();
     let open = view.session.open_calls.iter().filter(|(_, open)| is_expert(&open.opened));
     open.map(|(call, _)| FlowStep::CancelCall { call: *call, reason: "a new batch has started".to_owned() }).collect()
@@ -84,8 +88,8 @@ fn cancel_open_expert_calls(view: &ConciergeContext<'_>) -> Vec<FlowStep> {
 
 /// Starts the timer of an expert call, if a timeout is set.
 pub(super) fn start_answer_timer(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     opened: &CallOpened,
 ) -> Vec<FlowStep> {
     let slot = view.state.batch.as_ref().and_then(|batch| batch.slot_of_call(opened));
@@ -102,8 +106,8 @@ fn answer_timer_name(call: CallId) -> String {
 
 /// Handles the end of an expert call, with or without an answer.
 pub(super) fn handle_expert_call_end(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     call: &CallOpened,
     answered: bool,
 ) -> Vec<FlowStep> {
@@ -120,7 +124,7 @@ pub(super) fn handle_expert_call_end(
         .state
         .batch
         .as_ref()
-        .is_some_and(|batch| batch.slot_of_call(call).is_some() && batch.stage != ExpertBatchDispatchStage::Closed);
+        .is_some_and(|batch| batch.slot_of_call(call).is_some() && batch.stage != ExpertBatchStage::Closed);
     if answered && !counts {
         let number =
             call.metadata.get(0).and_then(serde_json::Value::as_u64).and_then(|number| u32::try_from(number).ok());
@@ -133,7 +137,7 @@ pub(super) fn handle_expert_call_end(
 }
 
 /// Records that an answer is no longer awaited.
-pub(super) fn handle_answer_timeout(view: &ConciergeContext<'_>, timer_name: &str) -> Vec<FlowStep> {
+pub(super) fn handle_answer_timeout(view: &ConciergeFlowContext<'_>, timer_name: &str) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     let timed_out = batch.open_calls.iter().find(|(call, _)| answer_timer_name(**call) == timer_name);
     let fact = timed_out.map(|(call, slot)| ConciergeFact::AnswerTimedOut {
@@ -145,9 +149,8 @@ pub(super) fn handle_answer_timeout(view: &ConciergeContext<'_>, timer_name: &st
 }
 
 /// Closes the batch if enough answers have arrived or no more are awaited.
-pub(super) fn close_batch_if_done(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
-    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchDispatchStage::Dispatched)
-    else {
+pub(super) fn close_batch_if_done(view: &ConciergeFlowContext<'_>, settings: &ConciergeSettings) -> Vec<FlowStep> {
+    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchStage::Dispatched) else {
         return Vec::new();
     };
     let has_deferred = view.session.deferred_calls.values().any(|deferred| deferred.request.role == *EXPERT_ROLE);
@@ -167,13 +170,13 @@ pub(super) fn close_batch_if_done(view: &ConciergeContext<'_>, settings: &Settin
 }
 
 /// Has the answers of a closed batch mapped, or uses a single answer as it is.
-pub(super) fn process_closed_batch(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
+pub(super) fn process_closed_batch(view: &ConciergeFlowContext<'_>, settings: &ConciergeSettings) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     if batch.answers.len() >= MAP_ANSWERS_MIN as usize {
         return vec![call_mapper(settings, ASK_MAP, json!({"batch": batch.request.number}))];
     }
     let Some((call, text)) = batch.answers.values().next() else { return Vec::new() };
-    let why = ClaimMapError::TooFewAnswers { answers: 1 }.to_string();
+    let why = ClaimMapParseError::TooFewAnswers { answers: 1 }.to_string();
     let number = batch.request.number;
     vec![
         ConciergeFact::MapUnavailable { batch: number, why }.into_step(),
@@ -181,7 +184,7 @@ pub(super) fn process_closed_batch(view: &ConciergeContext<'_>, settings: &Setti
     ]
 }
 
-fn call_mapper(settings: &Settings, ask: &str, metadata: serde_json::Value) -> FlowStep {
+fn call_mapper(settings: &ConciergeSettings, ask: &str, metadata: serde_json::Value) -> FlowStep {
     FlowStep::Call(CallRequest { model: settings.mapper.clone(), metadata, ..CallRequest::new(MAPPER_ROLE, ask) })
 }
 
@@ -191,12 +194,12 @@ fn complete_batch(batch: &ExpertBatch, result: ExpertBatchResult) -> FlowStep {
 
 /// Handles the mapper's reply. An unreadable map is requested once more.
 pub(super) fn handle_map_reply(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
-    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchDispatchStage::Closed) else {
+    let Some(batch) = view.state.batch.as_ref().filter(|batch| batch.stage == ExpertBatchStage::Closed) else {
         return Vec::new();
     };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
@@ -230,7 +233,7 @@ fn record_claim_map(
 
 /// Uses the mapper's first reply after the repair has failed; `None` if that reply has no map either.
 fn fall_back_to_first_map(
-    view: &ConciergeContext<'_>,
+    view: &ConciergeFlowContext<'_>,
     batch: &ExpertBatch,
     call: &CallOpened,
     answers: u32,
@@ -243,7 +246,7 @@ fn fall_back_to_first_map(
 }
 
 /// Handles a mapper call that failed for good.
-pub(super) fn handle_mapper_failure(view: &ConciergeContext<'_>, call: &CallOpened, why: String) -> Vec<FlowStep> {
+pub(super) fn handle_mapper_failure(view: &ConciergeFlowContext<'_>, call: &CallOpened, why: String) -> Vec<FlowStep> {
     let Some(batch) = &view.state.batch else { return Vec::new() };
     let answers = u32::try_from(batch.answers.len()).unwrap_or(u32::MAX);
     fall_back_to_first_map(view, batch, call, answers).unwrap_or_else(|| complete_without_map(batch, why))
@@ -259,7 +262,7 @@ fn complete_without_map(batch: &ExpertBatch, why: String) -> Vec<FlowStep> {
 
 fn build_map_fact(batch: &ExpertBatch, call: CallId, answers: u32, parsed: &ParsedClaimMap) -> ConciergeFact {
     let bytes = serde_json::to_string(&parsed.map).map_or(usize::MAX, |text| text.len());
-    ConciergeFact::MapParsed(ClaimMapRecord {
+    ConciergeFact::MapParsed(RecordedClaimMap {
         batch: batch.request.number,
         call,
         answers,

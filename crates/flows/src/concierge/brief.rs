@@ -22,12 +22,12 @@ pub fn render_brief(map: &ClaimMap, analysis: &ClaimMapAnalysis) -> String {
 #[must_use]
 pub fn render_shape_guidance(shape: ClaimMapShape) -> String {
     #[derive(Serialize)]
-    struct ShapeGuidanceTemplateFields {
+    struct ClaimMapShapeTemplateFields {
         shape: &'static str,
     }
     fill_template(
         include_str!("../../prompts/concierge/shape_guidance.md"),
-        &ShapeGuidanceTemplateFields { shape: shape.name() },
+        &ClaimMapShapeTemplateFields { shape: shape.name() },
     )
 }
 
@@ -38,18 +38,18 @@ struct ClaimMapBriefTemplateFields<'m> {
     parts: Vec<TruncatedClaimLabelList<'m>>,
     parts_more: usize,
     alone: TruncatedClaimLabelList<'m>,
-    positions: Vec<BriefClaimTemplateFields<'m>>,
+    positions: Vec<ClaimInBriefTemplateFields<'m>>,
     positions_more: usize,
     chain: Vec<TruncatedClaimLabelList<'m>>,
     chain_more: usize,
     hub: Option<&'m str>,
     keystones: TruncatedClaimLabelList<'m>,
-    leads: Vec<BriefClaimLinksTemplateFields<'m>>,
+    leads: Vec<ClaimLinksInBriefTemplateFields<'m>>,
     leads_more: usize,
-    tensions: Vec<BriefTensionTemplateFields<'m>>,
+    tensions: Vec<TensionInBriefTemplateFields<'m>>,
     tensions_more: usize,
-    challenges: Vec<BriefCounterclaimTemplateFields<'m>>,
-    fragile: BriefFragilityTemplateFields<'m>,
+    challenges: Vec<CounterclaimInBriefTemplateFields<'m>>,
+    fragile: FragilityInBriefTemplateFields<'m>,
     gaps: &'m [String],
     subject: TruncatedClaimLabelList<'m>,
 }
@@ -62,7 +62,7 @@ struct TruncatedClaimLabelList<'m> {
 }
 
 #[derive(Serialize)]
-struct BriefClaimTemplateFields<'m> {
+struct ClaimInBriefTemplateFields<'m> {
     label: &'m str,
     text: &'m str,
     held: &'static str,
@@ -70,14 +70,14 @@ struct BriefClaimTemplateFields<'m> {
 }
 
 #[derive(Serialize)]
-struct BriefClaimLinksTemplateFields<'m> {
+struct ClaimLinksInBriefTemplateFields<'m> {
     label: &'m str,
     before: TruncatedClaimLabelList<'m>,
     backs: TruncatedClaimLabelList<'m>,
 }
 
 #[derive(Serialize)]
-struct BriefTensionTemplateFields<'m> {
+struct TensionInBriefTemplateFields<'m> {
     one: &'m str,
     other: &'m str,
     is_tradeoff: bool,
@@ -86,13 +86,13 @@ struct BriefTensionTemplateFields<'m> {
 }
 
 #[derive(Serialize)]
-struct BriefCounterclaimTemplateFields<'m> {
+struct CounterclaimInBriefTemplateFields<'m> {
     label: &'m str,
     against: &'m str,
 }
 
 #[derive(Serialize)]
-struct BriefFragilityTemplateFields<'m> {
+struct FragilityInBriefTemplateFields<'m> {
     joints: Vec<&'m str>,
     inversions: Vec<&'m str>,
     bare: Vec<&'m str>,
@@ -178,7 +178,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
 
     /// Selects the positions to describe in full: first the remarkable ones, then those with most support. The result is
     /// sorted by support.
-    fn select_claims_to_detail(&self) -> (Vec<BriefClaimTemplateFields<'m>>, usize) {
+    fn select_claims_to_detail(&self) -> (Vec<ClaimInBriefTemplateFields<'m>>, usize) {
         let analysis = self.analysis;
         let mut remarkable: BTreeSet<&ClaimId> = analysis.keystones.iter().collect();
         remarkable.extend(&analysis.leverage_inversions);
@@ -196,7 +196,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         let more = claims.len().saturating_sub(BRIEF_POSITIONS_MAX);
         claims.truncate(BRIEF_POSITIONS_MAX);
         claims.sort_by(by_support);
-        let position = |claim: &ClaimMetrics| BriefClaimTemplateFields {
+        let position = |claim: &ClaimMetrics| ClaimInBriefTemplateFields {
             label: self.claim_label(&claim.id),
             text: self.claims.get(&claim.id).map_or("", |it| it.text.as_str()),
             held: support_label(claim.supporters, analysis.answers),
@@ -225,7 +225,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
     }
 
     /// Returns the reinforcing links that the longest chain does not show, sorted by the leverage of their origin.
-    fn links_outside_longest_chain(&self) -> (Vec<BriefClaimLinksTemplateFields<'m>>, usize) {
+    fn links_outside_longest_chain(&self) -> (Vec<ClaimLinksInBriefTemplateFields<'m>>, usize) {
         let chain_index: BTreeMap<&ClaimId, usize> = self
             .analysis
             .longest_chain
@@ -249,7 +249,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         let from = self.sort_by_leverage(leads.keys().copied());
         let lead = |id: &&ClaimId| {
             let [before, backs] = &leads[*id];
-            BriefClaimLinksTemplateFields {
+            ClaimLinksInBriefTemplateFields {
                 label: self.claim_label(id),
                 before: self.label_list(before.iter().copied()),
                 backs: self.label_list(backs.iter().copied()),
@@ -268,8 +268,8 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         tensions.into_iter().map(|(tension, _)| tension).collect()
     }
 
-    fn tension_entries(&self) -> Vec<BriefTensionTemplateFields<'m>> {
-        let entry = |tension: &ClaimTension| BriefTensionTemplateFields {
+    fn tension_entries(&self) -> Vec<TensionInBriefTemplateFields<'m>> {
+        let entry = |tension: &ClaimTension| TensionInBriefTemplateFields {
             one: self.claim_label(&tension.one),
             other: self.claim_label(&tension.other),
             is_tradeoff: tension.kind == ClaimEdgeKind::Tradeoff,
@@ -280,12 +280,12 @@ impl<'m> ClaimMapBriefBuilder<'m> {
     }
 
     /// Returns the challenges that are not already listed as tensions.
-    fn challenge_entries(&self) -> Vec<BriefCounterclaimTemplateFields<'m>> {
+    fn challenge_entries(&self) -> Vec<CounterclaimInBriefTemplateFields<'m>> {
         let tense: BTreeSet<_> = self.analysis.tensions.iter().map(|it| (&it.one, &it.other)).collect();
         let challenge = |claim: &&'m ClaimNode| {
             let against = claim.challenges.as_ref().filter(|id| self.claims.contains_key(id))?;
             let is_listed = tense.contains(&(&claim.id, against)) || tense.contains(&(against, &claim.id));
-            (!is_listed).then(|| BriefCounterclaimTemplateFields {
+            (!is_listed).then(|| CounterclaimInBriefTemplateFields {
                 label: self.claim_label(&claim.id),
                 against: self.claim_label(against),
             })
@@ -293,7 +293,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
         self.claims.values().filter_map(challenge).take(BRIEF_LINES_MAX).collect()
     }
 
-    fn fragility_entry(&self) -> BriefFragilityTemplateFields<'m> {
+    fn fragility_entry(&self) -> FragilityInBriefTemplateFields<'m> {
         let analysis = self.analysis;
         let fragility = &analysis.fragility;
         let joints = self.first_labels(&fragility.weak_articulation_points);
@@ -313,7 +313,7 @@ impl<'m> ClaimMapBriefBuilder<'m> {
             && circles.is_empty()
             && !has_conditional_conflicts
             && !has_disconnected_consensus;
-        BriefFragilityTemplateFields {
+        FragilityInBriefTemplateFields {
             joints,
             inversions,
             bare,

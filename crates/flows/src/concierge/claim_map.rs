@@ -85,8 +85,8 @@ pub struct ClaimNode {
     #[serde(default)]
     pub supporters: BTreeSet<u32>,
     #[serde(rename = "type")]
-    pub kind: ClaimKind,
-    pub role: ClaimRole,
+    pub kind: ClaimStatementKind,
+    pub role: ClaimRoleInMap,
     /// The claim that a challenger argues against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenges: Option<ClaimId>,
@@ -95,7 +95,7 @@ pub struct ClaimNode {
 /// The kind of statement that a claim makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ClaimKind {
+pub enum ClaimStatementKind {
     /// States a fact.
     Factual,
     /// Says what to do.
@@ -111,7 +111,7 @@ pub enum ClaimKind {
 /// The role of a claim among the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ClaimRole {
+pub enum ClaimRoleInMap {
     /// Other claims depend on it.
     Anchor,
     /// One of several options.
@@ -173,7 +173,7 @@ impl ParsedClaimMap {
 
 /// Why there is no map. Except for too few answers, the mapper can be asked once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ClaimMapError {
+pub enum ClaimMapParseError {
     #[error("a map needs at least {MAP_ANSWERS_MIN} answers, but there are only {answers}")]
     TooFewAnswers { answers: u32 },
     #[error("the reply has no JSON object with `claims` and `edges`")]
@@ -186,9 +186,9 @@ pub enum ClaimMapError {
 ///
 /// # Errors
 /// If there are fewer than two answers, or the reply has no readable claim.
-pub fn parse_claim_map(reply: &str, answers: u32) -> Result<ParsedClaimMap, ClaimMapError> {
+pub fn parse_claim_map(reply: &str, answers: u32) -> Result<ParsedClaimMap, ClaimMapParseError> {
     if answers < MAP_ANSWERS_MIN {
-        return Err(ClaimMapError::TooFewAnswers { answers });
+        return Err(ClaimMapParseError::TooFewAnswers { answers });
     }
     let map_json = extract::extract_map_json(reply)?;
     build::build_claim_map(&map_json, answers)

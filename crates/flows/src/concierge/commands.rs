@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::facts::ConciergeFact;
 use super::handovers;
 use super::messages::{record_refusal, visit_handover};
-use super::plan::{ConciergePlan, UnusablePlanStepError};
+use super::plan::{ConciergePlan, ConciergePlanStepLookupError};
 use super::spec::{EXPLORER_PHASE, OUTCOME_HANDOVER};
-use super::state::ConciergeContext;
+use super::state::ConciergeFlowContext;
 use super::turn::{current_phase, propose_phase};
 use crate::template::fill_template;
 
@@ -67,7 +67,7 @@ pub(super) fn command_specs() -> BTreeMap<String, FlowCommandSpec> {
 ///
 /// # Errors
 /// Fails with the reason if it cannot.
-pub(super) fn check_command(view: &ConciergeContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+pub(super) fn check_command(view: &ConciergeFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
     if view.session.current_turn.is_some() {
         return Err(format!("`{command}` must wait for the end of the current turn"));
     }
@@ -86,7 +86,7 @@ pub(super) fn check_command(view: &ConciergeContext<'_>, command: &str, argument
 }
 
 /// Returns the steps that follow from a command.
-pub(super) fn react_to_command(view: &ConciergeContext<'_>, command: &str, arguments: &Value) -> Vec<FlowStep> {
+pub(super) fn react_to_command(view: &ConciergeFlowContext<'_>, command: &str, arguments: &Value) -> Vec<FlowStep> {
     if ConciergeTurnCommand::from_name(command).is_some() {
         return vec![FlowStep::StartTurn];
     }
@@ -124,7 +124,7 @@ pub(super) fn react_to_command(view: &ConciergeContext<'_>, command: &str, argum
 }
 
 /// Makes the outcome handover and returns to the explorer.
-fn leave_plan(view: &ConciergeContext<'_>, plan: &ConciergePlan, fact: ConciergeFact) -> Vec<FlowStep> {
+fn leave_plan(view: &ConciergeFlowContext<'_>, plan: &ConciergePlan, fact: ConciergeFact) -> Vec<FlowStep> {
     let document = handovers::build_outcome_handover(visit_handover(view), plan, "");
     let handover = FlowStep::MakeHandover {
         kind: OUTCOME_HANDOVER.into(),
@@ -144,8 +144,8 @@ fn find_step(plan: &ConciergePlan, command: &str, arguments: &Value) -> Result<u
         _ => return Err("`step` must be the number or the title of a step".to_owned()),
     };
     plan.find_open_step(&name).map_err(|error| match error {
-        UnusablePlanStepError::AlreadyComplete => format!("the step “{name}” is already done"),
-        UnusablePlanStepError::UnknownStep | UnusablePlanStepError::NotCurrent => {
+        ConciergePlanStepLookupError::AlreadyComplete => format!("the step “{name}” is already done"),
+        ConciergePlanStepLookupError::UnknownStep | ConciergePlanStepLookupError::NotCurrent => {
             format!("the plan has no step “{name}”; it has {} steps", plan.steps.len())
         }
     })

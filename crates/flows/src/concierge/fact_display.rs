@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::analysis::analyse_claim_map;
 use super::brief::{self, confidence_label};
 use super::claim_map;
-use super::facts::{ClaimMapRecord, ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult};
+use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, RecordedClaimMap};
 use super::state::ConciergeState;
 
 /// Describes a fact. `state` is the state after the fact.
@@ -124,7 +124,7 @@ fn describe_batch_purpose(request: &ExpertBatchRequest) -> String {
     }
 }
 
-fn describe_claim_map(record: &ClaimMapRecord) -> String {
+fn describe_claim_map(record: &RecordedClaimMap) -> String {
     let size = record.map.as_ref().map_or_else(String::new, |map| {
         let (claims, edges, gaps) = (map.claims.len(), map.edges.len(), map.gaps.len());
         format!(": {}, {}, {}", pluralize(claims, "claim"), pluralize(edges, "edge"), pluralize(gaps, "gap"))

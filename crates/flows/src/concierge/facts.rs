@@ -58,7 +58,7 @@ pub enum ConciergeFact {
     /// A batch was given up.
     BatchAbandoned { batch: u32, why: String },
     /// The mapper's reply was parsed.
-    MapParsed(ClaimMapRecord),
+    MapParsed(RecordedClaimMap),
     /// The summary of a map's analysis.
     MapAnalysed(Value),
     /// The batch has no map.
@@ -207,7 +207,7 @@ pub struct ExpertTask {
 
 /// A parsed claim map.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClaimMapRecord {
+pub struct RecordedClaimMap {
     pub batch: u32,
     /// The call that wrote it.
     pub call: CallId,

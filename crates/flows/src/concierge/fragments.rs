@@ -2,8 +2,7 @@
 
 use segue_core::body::TextRef;
 use segue_core::context::{COMPACTION_FRAGMENT, FragmentSource, RenderedFragment};
-use segue_core::flow::FragmentRenderContext;
-use segue_core::flow::SettingSpec;
+use segue_core::flow::{FlowSettingSpec, FragmentRenderContext};
 use segue_core::ids::MessageId;
 use segue_core::signal::{SignalForm, wrap_in_code_fence};
 use serde::Serialize;
@@ -11,14 +10,14 @@ use serde_json::json;
 
 use super::analysis::analyse_claim_map;
 use super::facts::{ExpertBatchPurpose, ExpertBatchResult, ExpertTask};
-use super::settings::Settings;
+use super::settings::ConciergeSettings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, CONCIERGE_ROLE, EARLIER_FRAGMENT, EXECUTOR_PHASE, EXPERT_ROLE,
     EXPLORER_PHASE, FINDINGS_FRAGMENT, GUIDANCE_FRAGMENT, HANDOVER_DUE_FRAGMENT, MAPPER_ROLE, MESSAGE_FRAGMENT,
     NOTICES_FRAGMENT, PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT, QUESTION_FRAGMENT, SAID_FRAGMENT, STARTER_PHASE,
     TURN_FINDINGS_FRAGMENT,
 };
-use super::state::{ConciergeContext, VisitExchange};
+use super::state::{ConciergeFlowContext, VisitExchange};
 use super::turn::{batch_result_shape, current_phase, turns_in_phase};
 use super::{brief, claim_map, handovers, messages, questions, stance};
 use crate::chat;
@@ -27,10 +26,10 @@ use crate::template::fill_template;
 
 /// Renders the fragment `name` for a call.
 pub(super) fn render_fragment(
-    view: &ConciergeContext<'_>,
+    view: &ConciergeFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
     name: &str,
-    specs: &[SettingSpec],
+    specs: &[FlowSettingSpec],
 ) -> RenderedFragment {
     let role = request.call_request.role.as_str();
     match (name, role) {
@@ -72,15 +71,15 @@ pub(super) fn render_fragment(
 
 /// Returns how the call requests signals.
 fn request_signal_form(
-    view: &ConciergeContext<'_>,
+    view: &ConciergeFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
-    specs: &[SettingSpec],
+    specs: &[FlowSettingSpec],
 ) -> SignalForm {
-    Settings::parse(specs, &view.session.settings).0.signal_form(request.signal_form)
+    ConciergeSettings::parse(specs, &view.session.settings).0.signal_form(request.signal_form)
 }
 
 /// Renders the opening fragments of the concierge, which depend on the phase.
-fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: SignalForm) -> RenderedFragment {
+fn render_opening_fragment(view: &ConciergeFlowContext<'_>, name: &str, form: SignalForm) -> RenderedFragment {
     let inline = form == SignalForm::Inline;
     let phase = current_phase(view);
     let has_plan = view.state.active_plan.is_some();
@@ -153,7 +152,7 @@ fn render_opening_fragment(view: &ConciergeContext<'_>, name: &str, form: Signal
     }
 }
 
-fn explorer_arguments(view: &ConciergeContext<'_>, inline: bool) -> serde_json::Value {
+fn explorer_arguments(view: &ConciergeFlowContext<'_>, inline: bool) -> serde_json::Value {
     let stance = view.state.stance.map(stance::render_stance_guidance).and_then(|guidance| guidance.framing);
     json!({"inline": inline, "guide": questions::guide_for_writing_expert_prompts(), "stance": stance})
 }
@@ -181,7 +180,7 @@ fn render_mapper_instruction() -> RenderedFragment {
     )
 }
 
-fn render_expert_answers(view: &ConciergeContext<'_>) -> RenderedFragment {
+fn render_expert_answers(view: &ConciergeFlowContext<'_>) -> RenderedFragment {
     let Some(batch) = &view.state.batch else { return omit_fragment("the experts were not asked") };
     let question = match &batch.request.task {
         Some(task) => expert_task_text(task, batch.request.purpose),
@@ -228,7 +227,7 @@ fn truncate_to_tokens(text: &str, tokens: u32, tokens_max: u32) -> String {
     format!("{kept}…")
 }
 
-fn render_mapper_repair(view: &ConciergeContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
+fn render_mapper_repair(view: &ConciergeFlowContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let metadata = &request.call_request.metadata;
     let why = metadata.get("why").and_then(serde_json::Value::as_str).unwrap_or_default();
     let reply = metadata.get("reply").and_then(|reply| serde_json::from_value::<TextRef>(reply.clone()).ok());
@@ -263,7 +262,7 @@ fn render_repair_request(request: &FragmentRenderContext<'_>) -> RenderedFragmen
     }
 }
 
-fn render_expert_task(view: &ConciergeContext<'_>) -> RenderedFragment {
+fn render_expert_task(view: &ConciergeFlowContext<'_>) -> RenderedFragment {
     let batch = view.state.batch.as_ref();
     let Some((task, purpose)) = batch.and_then(|batch| Some((batch.request.task.as_ref()?, batch.request.purpose)))
     else {
@@ -287,7 +286,7 @@ fn expert_task_text(task: &ExpertTask, purpose: ExpertBatchPurpose) -> String {
 }
 
 /// Renders the messages to answer: a single one by reference, several joined into one text.
-fn render_user_message(view: &ConciergeContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
+fn render_user_message(view: &ConciergeFlowContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let state = view.state;
     let mut pending: Vec<(MessageId, TextRef)> = Vec::new();
     if request.call_request.ask == *ASK_PRESENT {
@@ -316,11 +315,11 @@ fn render_user_message(view: &ConciergeContext<'_>, request: &FragmentRenderCont
     }
 }
 
-fn join_message_texts(view: &ConciergeContext<'_>, messages: &[(MessageId, TextRef)]) -> String {
+fn join_message_texts(view: &ConciergeFlowContext<'_>, messages: &[(MessageId, TextRef)]) -> String {
     messages.iter().map(|(_, text)| view.read_text(*text).to_string()).collect::<Vec<_>>().join("\n\n")
 }
 
-fn render_handover_fragment(view: &ConciergeContext<'_>, phase: &str) -> RenderedFragment {
+fn render_handover_fragment(view: &ConciergeFlowContext<'_>, phase: &str) -> RenderedFragment {
     if phase == STARTER_PHASE {
         return omit_fragment("the first phase has no handover");
     }
@@ -333,7 +332,7 @@ fn render_handover_fragment(view: &ConciergeContext<'_>, phase: &str) -> Rendere
 }
 
 /// Renders a batch result as a section of a prompt.
-fn render_batch_result(view: &ConciergeContext<'_>, result: Option<&ExpertBatchResult>) -> RenderedFragment {
+fn render_batch_result(view: &ConciergeFlowContext<'_>, result: Option<&ExpertBatchResult>) -> RenderedFragment {
     let why = match result {
         Some(ExpertBatchResult::Mapped { answers, .. }) => format!("the brief of {answers} answers"),
         Some(ExpertBatchResult::Single { .. }) => "the only answer".to_owned(),
@@ -351,7 +350,7 @@ fn render_batch_result(view: &ConciergeContext<'_>, result: Option<&ExpertBatchR
     RenderedFragment::New { text: batch_result_text(view, result), source, why }
 }
 
-fn batch_result_text(view: &ConciergeContext<'_>, result: Option<&ExpertBatchResult>) -> String {
+fn batch_result_text(view: &ConciergeFlowContext<'_>, result: Option<&ExpertBatchResult>) -> String {
     let each = match result {
         Some(ExpertBatchResult::Unmapped { texts }) => {
             fair_token_share(&texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), BATCH_RESULT_TOKENS_MAX)
@@ -382,12 +381,12 @@ fn batch_result_text(view: &ConciergeContext<'_>, result: Option<&ExpertBatchRes
 }
 
 /// Renders how to answer the first question.
-fn render_opening_guidance(view: &ConciergeContext<'_>, specs: &[SettingSpec]) -> RenderedFragment {
+fn render_opening_guidance(view: &ConciergeFlowContext<'_>, specs: &[FlowSettingSpec]) -> RenderedFragment {
     if current_phase(view) != STARTER_PHASE {
         return omit_fragment("only the starter has a stance");
     }
     // The setting has priority, also if a past call is recomputed with another setting.
-    let (settings, _) = Settings::parse(specs, &view.session.settings);
+    let (settings, _) = ConciergeSettings::parse(specs, &view.session.settings);
     let stance = settings.stance.or(view.state.stance).unwrap_or_default();
     let guidance = stance::render_stance_guidance(stance);
     let shape = view.state.opening_result.as_ref().and_then(|result| batch_result_shape(view, result));
@@ -405,7 +404,7 @@ fn render_opening_guidance(view: &ConciergeContext<'_>, specs: &[SettingSpec]) -
 }
 
 /// Renders the replacement of compacted messages. It starts with the plan, which may have been among them.
-fn render_compacted_thread(view: &ConciergeContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
+fn render_compacted_thread(view: &ConciergeFlowContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let summary = chat::render_compaction_fragment(request, COMPACTION_FRAGMENT);
     match (&view.state.active_plan, summary) {
         (Some(plan), RenderedFragment::New { text, source, why }) => {
@@ -418,7 +417,7 @@ fn render_compacted_thread(view: &ConciergeContext<'_>, request: &FragmentRender
 }
 
 /// Renders the plan if it changed since the concierge last saw it.
-fn render_plan_update(view: &ConciergeContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
+fn render_plan_update(view: &ConciergeFlowContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let Some(plan) = &view.state.active_plan else { return omit_fragment("no plan is under way") };
     if request.opens_thread {
         return omit_fragment("the thread opens with the plan");
@@ -431,7 +430,7 @@ fn render_plan_update(view: &ConciergeContext<'_>, request: &FragmentRenderConte
 }
 
 /// Renders new findings. Those about one message are shown with it only; those that help with a step stay in the thread.
-fn render_findings(view: &ConciergeContext<'_>, name: &str) -> RenderedFragment {
+fn render_findings(view: &ConciergeFlowContext<'_>, name: &str) -> RenderedFragment {
     let is_wanted =
         |purpose: ExpertBatchPurpose| (purpose == ExpertBatchPurpose::EveryTurn) == (name == TURN_FINDINGS_FRAGMENT);
     let Some(findings) = view.state.pending_findings.as_ref().filter(|findings| is_wanted(findings.purpose)) else {
@@ -452,11 +451,11 @@ fn render_findings(view: &ConciergeContext<'_>, name: &str) -> RenderedFragment 
 /// Renders the request for a handover. It is left out of turns in which none is due, and when an empty reply is asked
 /// for again.
 fn render_handover_request(
-    view: &ConciergeContext<'_>,
+    view: &ConciergeFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
-    specs: &[SettingSpec],
+    specs: &[FlowSettingSpec],
 ) -> RenderedFragment {
-    let (settings, _) = Settings::parse(specs, &view.session.settings);
+    let (settings, _) = ConciergeSettings::parse(specs, &view.session.settings);
     if settings.signal_form(request.signal_form) == SignalForm::Structured {
         return omit_fragment("the handover is asked for separately");
     }
@@ -477,7 +476,7 @@ fn render_handover_request(
 }
 
 /// Renders the earlier messages of the visit for a thread that opens again, after a change of the model or a reset.
-fn render_earlier_exchanges(view: &ConciergeContext<'_>) -> RenderedFragment {
+fn render_earlier_exchanges(view: &ConciergeFlowContext<'_>) -> RenderedFragment {
     let exchanges = &view.state.visit.exchanges;
     if exchanges.is_empty() {
         return omit_fragment("the visit has no earlier messages");
@@ -494,7 +493,7 @@ fn render_earlier_exchanges(view: &ConciergeContext<'_>) -> RenderedFragment {
     state_fragment(text, "the thread was opened again in this phase")
 }
 
-fn render_notices(view: &ConciergeContext<'_>) -> RenderedFragment {
+fn render_notices(view: &ConciergeFlowContext<'_>) -> RenderedFragment {
     if view.state.pending_notices.is_empty() {
         return omit_fragment("there are no notices");
     }

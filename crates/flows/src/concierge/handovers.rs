@@ -5,8 +5,7 @@ use segue_core::body::TextRef;
 use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::handover::{Handover, HandoverDocument, HandoverFieldType, HandoverFieldValue, HandoverProvenance};
 use segue_core::ids::MessageId;
-use segue_core::signal::BlockFields;
-use segue_core::signal::wrap_in_code_fence;
+use segue_core::signal::{BlockFields, wrap_in_code_fence};
 use serde_json::{Map as Object, Value, json};
 
 use super::analysis::analyse_claim_map;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use segue_core::event::CallOpened;
 
 use super::spec::{GUIDANCE_FRAGMENT, NOTICES_FRAGMENT};
-use super::state::ConciergeContext;
+use super::state::ConciergeFlowContext;
 use crate::limits::{ECHOED_INSTRUCTION_CHARS_MIN, REMOVED_INSTRUCTION_CHARS_MIN};
 
 /// The fragments that tell the concierge how to reply.
@@ -19,7 +19,7 @@ pub(super) struct InstructionSentences(BTreeSet<String>);
 
 impl InstructionSentences {
     /// Collects the sentences in the prompt of `call`.
-    pub(super) fn of_call(view: &ConciergeContext<'_>, call: &CallOpened) -> Self {
+    pub(super) fn of_call(view: &ConciergeFlowContext<'_>, call: &CallOpened) -> Self {
         let thread = view.session.threads.get(&call.receipt.thread.thread_id());
         let opening = thread.iter().flat_map(|thread| thread.opening.iter().cloned());
         let ask = call.receipt.ask.iter().filter_map(|fragment| Some((fragment.name.clone(), fragment.text?)));

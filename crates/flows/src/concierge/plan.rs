@@ -13,7 +13,7 @@ use segue_core::signal::wrap_in_code_fence;
 use serde::{Deserialize, Serialize};
 
 pub(super) use parse::truncate_steps;
-pub use parse::{StepsParseError, parse_steps_block, parse_steps_from_prose};
+pub use parse::{PlanStepsBlockParseError, parse_steps_block, parse_steps_from_prose};
 
 use super::phrases::split_words;
 use crate::template::fill_template;
@@ -87,7 +87,7 @@ impl ConciergePlanStepStatus {
 
 /// Why a step name could not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnusablePlanStepError {
+pub enum ConciergePlanStepLookupError {
     /// The plan has no such step.
     UnknownStep,
     /// It is not the current step.
@@ -134,13 +134,13 @@ impl ConciergePlan {
     ///
     /// # Errors
     /// If the step is complete or the plan has no such step.
-    pub fn find_open_step(&self, step_name: &str) -> Result<usize, UnusablePlanStepError> {
+    pub fn find_open_step(&self, step_name: &str) -> Result<usize, ConciergePlanStepLookupError> {
         let matches = self.matching_steps(step_name);
         let open = matches.iter().find(|index| !self.done.contains(index));
         open.copied().ok_or(if matches.is_empty() {
-            UnusablePlanStepError::UnknownStep
+            ConciergePlanStepLookupError::UnknownStep
         } else {
-            UnusablePlanStepError::AlreadyComplete
+            ConciergePlanStepLookupError::AlreadyComplete
         })
     }
 
@@ -148,11 +148,11 @@ impl ConciergePlan {
     ///
     /// # Errors
     /// If it is another step or the plan has no such step.
-    pub fn confirm_current_step(&self, step_name: &str) -> Result<usize, UnusablePlanStepError> {
+    pub fn confirm_current_step(&self, step_name: &str) -> Result<usize, ConciergePlanStepLookupError> {
         if self.matching_steps(step_name).contains(&self.current) {
             return Ok(self.current);
         }
-        self.find_open_step(step_name).and(Err(UnusablePlanStepError::NotCurrent))
+        self.find_open_step(step_name).and(Err(ConciergePlanStepLookupError::NotCurrent))
     }
 
     /// Makes the step at `index` the current one, unless it is complete.
@@ -230,10 +230,10 @@ impl ConciergePlan {
         struct ConciergePlanTemplateFields<'w> {
             goal: &'w str,
             done: usize,
-            steps: Vec<PlanStepTemplateFields<'w>>,
+            steps: Vec<ConciergePlanStepTemplateFields<'w>>,
         }
         #[derive(Serialize)]
-        struct PlanStepTemplateFields<'w> {
+        struct ConciergePlanStepTemplateFields<'w> {
             mark: &'static str,
             is_current: bool,
             title: &'w str,
@@ -244,7 +244,7 @@ impl ConciergePlan {
             let status = self.step_status(index);
             let mark = status.checkbox();
             let is_current = status == ConciergePlanStepStatus::Active;
-            PlanStepTemplateFields {
+            ConciergePlanStepTemplateFields {
                 mark,
                 is_current,
                 title: &step.title,
@@ -297,12 +297,12 @@ mod tests {
         for name in ["Buy paint", "buy PAINT.", "2", "Step 2", "2. Buy paint", "step 2: Buy paint"] {
             assert_eq!(plan.confirm_current_step(name), Ok(1), "{name}");
         }
-        assert_eq!(plan.confirm_current_step("Paint"), Err(UnusablePlanStepError::NotCurrent));
+        assert_eq!(plan.confirm_current_step("Paint"), Err(ConciergePlanStepLookupError::NotCurrent));
         for name in ["1", "Measure the wall"] {
-            assert_eq!(plan.confirm_current_step(name), Err(UnusablePlanStepError::AlreadyComplete), "{name}");
+            assert_eq!(plan.confirm_current_step(name), Err(ConciergePlanStepLookupError::AlreadyComplete), "{name}");
         }
         for name in ["", "4", "Sell paint", "Buy"] {
-            assert_eq!(plan.confirm_current_step(name), Err(UnusablePlanStepError::UnknownStep), "{name}");
+            assert_eq!(plan.confirm_current_step(name), Err(ConciergePlanStepLookupError::UnknownStep), "{name}");
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         let mut plan = plan();
         assert_eq!(
             (plan.find_open_step("step 3"), plan.find_open_step("1"), plan.find_open_step("4")),
-            (Ok(2), Err(UnusablePlanStepError::AlreadyComplete), Err(UnusablePlanStepError::UnknownStep),)
+            (Ok(2), Err(ConciergePlanStepLookupError::AlreadyComplete), Err(ConciergePlanStepLookupError::UnknownStep),)
         );
         plan.start_step(2);
         assert_eq!([0, 1, 2].map(|index| plan.step_status(index).checkbox()), ["[x]", "[ ]", "[>]"]);
@@ -333,7 +333,7 @@ mod tests {
         plan.complete_step(2);
         plan.start_step(1);
         assert_eq!((plan.current, plan.current_step()), (3, None), "it stays complete");
-        assert_eq!(plan.confirm_current_step("Paint"), Err(UnusablePlanStepError::AlreadyComplete));
+        assert_eq!(plan.confirm_current_step("Paint"), Err(ConciergePlanStepLookupError::AlreadyComplete));
     }
 
     #[test]

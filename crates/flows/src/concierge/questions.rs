@@ -10,14 +10,14 @@ use serde_json::{Map, Value, json};
 
 use super::consent::ExpertBatchConsentAnswer;
 use super::plan::{ConciergePlan, ConciergePlanStep, ConciergePlanStepStatus, truncate_steps};
-use super::settings::Settings;
+use super::settings::ConciergeSettings;
 use super::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_INTENT_QUESTION, ASK_PLAN_QUESTION, ASK_PROGRESS_QUESTION,
     ASK_STANCE_QUESTION, ASK_STEPS_QUESTION, BATCH_BLOCK, CONCIERGE_ROLE, EXECUTION_FIELDS, HANDOVER_BLOCK,
     INTENT_FIELDS,
 };
 use super::stance::ReplyStance;
-use super::state::ConciergeContext;
+use super::state::ConciergeFlowContext;
 use super::{messages, sample_echo};
 use crate::limits::{
     EXPERT_PROMPT_CHARS_ASKED, PLAN_STEPS_ASKED, QUESTION_EARLIER_REPLY_CHARS_MAX, QUESTION_ITEM_CHARS_ASKED,
@@ -58,8 +58,8 @@ pub(super) fn is_standalone(ask: &str) -> bool {
 
 /// Returns the request for a private question.
 pub(super) fn question_request(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     ask: &str,
     metadata: Value,
 ) -> CallRequest {
@@ -72,7 +72,7 @@ pub(super) fn question_request(
 }
 
 /// Renders the text of a private question.
-pub(super) fn render_private_question(view: &ConciergeContext<'_>, ask: &str, metadata: &Value) -> String {
+pub(super) fn render_private_question(view: &ConciergeFlowContext<'_>, ask: &str, metadata: &Value) -> String {
     let question = match ask {
         ASK_INTENT_QUESTION => fill_template(
             include_str!("../../prompts/concierge/questions/intent.md"),
@@ -98,7 +98,7 @@ pub(super) fn render_private_question(view: &ConciergeContext<'_>, ask: &str, me
 }
 
 /// Renders what a standalone question is about. The user's message comes last.
-pub(super) fn render_said(view: &ConciergeContext<'_>, ask: &str, metadata: &Value) -> String {
+pub(super) fn render_said(view: &ConciergeFlowContext<'_>, ask: &str, metadata: &Value) -> String {
     let message = messages::current_turn_user_text(view);
     // The last exchange is this turn's, once the user has got a reply.
     let mut replies = view.state.visit.exchanges.iter().rev().map(|exchange| exchange.reply);
@@ -120,7 +120,7 @@ pub(super) fn render_said(view: &ConciergeContext<'_>, ask: &str, metadata: &Val
 }
 
 /// Renders the answer that is asked for again.
-fn render_unusable_answer(view: &ConciergeContext<'_>, metadata: &Value) -> Option<String> {
+fn render_unusable_answer(view: &ConciergeFlowContext<'_>, metadata: &Value) -> Option<String> {
     let answer: TextRef = serde_json::from_value(metadata.get("answer")?.clone()).ok()?;
     Some(wrap_in_code_fence(&first_chars(&view.read_text(answer), QUESTION_TEXT_CHARS_MAX)))
 }
@@ -292,7 +292,7 @@ fn is_only_number(title: &str, number: usize) -> bool {
 
 /// What the user needs for the plan to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UserNeedToContinuePlan {
+pub(super) enum UserNeedForHelpOrNewPlan {
     Nothing,
     /// The experts' help with the current step.
     Help,
@@ -305,7 +305,7 @@ pub(super) struct PlanProgressAnswer {
     pub(super) done: Vec<usize>,
     /// The step that the user chose.
     pub(super) current: Option<usize>,
-    pub(super) needs: UserNeedToContinuePlan,
+    pub(super) needs: UserNeedForHelpOrNewPlan,
     pub(super) blocker: Option<String>,
 }
 
@@ -327,9 +327,9 @@ pub(super) fn parse_progress_answer(answer: &str, plan: &ConciergePlan) -> Optio
     done.sort_unstable();
     done.dedup();
     let needs = match object.get("needs").and_then(Value::as_str) {
-        Some("help") => UserNeedToContinuePlan::Help,
-        Some("new_plan") => UserNeedToContinuePlan::NewPlan,
-        _ => UserNeedToContinuePlan::Nothing,
+        Some("help") => UserNeedForHelpOrNewPlan::Help,
+        Some("new_plan") => UserNeedForHelpOrNewPlan::NewPlan,
+        _ => UserNeedForHelpOrNewPlan::Nothing,
     };
     let current = object.get("current").and_then(step).filter(|step| !done.contains(step));
     let blocker = text_unless_sample(BATCH_BLOCK, "blocker", object.get("blocker"));
@@ -399,7 +399,7 @@ mod tests {
         let expected = PlanProgressAnswer {
             done: vec![1, 2],
             current: None,
-            needs: UserNeedToContinuePlan::Nothing,
+            needs: UserNeedForHelpOrNewPlan::Nothing,
             blocker: None,
         };
         assert_eq!(answer, Some(expected), "step 1 is complete and step 9 does not exist");

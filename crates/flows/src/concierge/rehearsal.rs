@@ -3,23 +3,22 @@
 //! models never see these texts.
 
 use segue_core::event::CallOpened;
-use segue_core::flow::{FlowContext, SettingSpec};
+use segue_core::flow::{FlowContext, FlowSettingSpec};
 use segue_core::prompt::{ChatRole, Prompt};
 use segue_core::signal::SignalForm;
 use serde_json::json;
 
 use super::consent::{self, ExpertBatchConsentAnswer};
 use super::facts::ExpertBatchPurpose;
-use super::messages;
 use super::phrases::{split_words, starts_with_phrase};
 use super::plan::{ConciergePlan, ConciergePlanStepStatus};
-use super::questions;
-use super::settings::Settings;
+use super::settings::ConciergeSettings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, CONCIERGE_ROLE, EXECUTOR_PHASE, EXPERT_ROLE,
     EXPLORER_PHASE, FINDINGS_FRAGMENT, MAPPER_ROLE,
 };
 use super::state::ConciergeState;
+use super::{messages, questions};
 use crate::template::fill_template;
 
 /// Phrases that show that the user wants a plan.
@@ -48,13 +47,13 @@ pub(super) fn rehearse_reply(
     view: &FlowContext<'_, ConciergeState>,
     call: &CallOpened,
     prompt: &Prompt,
-    specs: &[SettingSpec],
+    specs: &[FlowSettingSpec],
 ) -> Option<String> {
     match call.role.as_str() {
         EXPERT_ROLE => Some(rehearse_expert(view, call)),
         MAPPER_ROLE => Some(rehearse_mapper(prompt)),
         CONCIERGE_ROLE => {
-            let settings = Settings::parse(specs, &view.session.settings).0;
+            let settings = ConciergeSettings::parse(specs, &view.session.settings).0;
             Some(rehearse_concierge(view, call, prompt, settings.signal_form(call.signal_form)))
         }
         _ => None,

@@ -13,22 +13,20 @@ use segue_core::ids::CallId;
 use segue_core::signal::{self, BlockComplaint, ParsedReply, SignalBlock, SignalForm};
 use serde_json::json;
 
-use batch_block::{BatchConfirmationPolicy, ExpertBatchBlock};
+use batch_block::{ExpertBatchBlock, ExpertBatchConfirmationPolicy};
 
-use super::ConciergeFlow;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertTask};
 use super::instruction_echo::InstructionSentences;
-use super::leaks;
 use super::messages::{current_turn_user_text, record_refusal, render_confirmation_question, render_notice};
-use super::settings::Settings;
+use super::settings::ConciergeSettings;
 use super::spec::{
     ASK_PRESENT, ASK_REPAIR_BATCH, ASK_REPAIR_INTENT, ASK_REPAIR_STEPS, ASK_REPLY, BATCH_BLOCK, CONCIERGE_ROLE,
     EXECUTION_HANDOVER, EXECUTOR_PHASE, EXPLORER_PHASE, HANDOVER_BLOCK, INTENT_FIELDS, INTENT_HANDOVER, STARTER_PHASE,
     STEP_DONE_BLOCK, STEP_START_BLOCK, STEPS_BLOCK,
 };
-use super::state::ConciergeContext;
+use super::state::ConciergeFlowContext;
 use super::turn::{propose_phase, turns_in_phase};
-use super::{batch, handovers, plan_request, questions, sample_echo};
+use super::{ConciergeFlow, batch, handovers, leaks, plan_request, questions, sample_echo};
 use crate::limits::{ECHOED_MESSAGE_WORDS_MIN, HANDOVER_TURN_MIN, REPEATED_REPLY_WORDS_MIN};
 use crate::template::fill_template;
 
@@ -38,8 +36,8 @@ const INSTRUCTION_NOTICE: &str = "instructed";
 /// A reply of the concierge with its context.
 struct ConciergeReplyHandler<'a> {
     flow: &'a ConciergeFlow,
-    view: &'a ConciergeContext<'a>,
-    settings: &'a Settings,
+    view: &'a ConciergeFlowContext<'a>,
+    settings: &'a ConciergeSettings,
     call: &'a CallOpened,
     text: TextRef,
     parsed: ParsedReply,
@@ -48,8 +46,8 @@ struct ConciergeReplyHandler<'a> {
 /// Handles a reply of the concierge.
 pub(super) fn handle_concierge_reply(
     flow: &ConciergeFlow,
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
@@ -89,8 +87,8 @@ pub(super) fn handle_concierge_reply(
 /// fails the turn.
 pub(super) fn handle_concierge_failure(
     flow: &ConciergeFlow,
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     call: &CallOpened,
     why: String,
 ) -> Vec<FlowStep> {
@@ -109,7 +107,7 @@ pub(super) fn handle_concierge_failure(
 /// Parses a reply. Blocks that it repeats from texts of others in its prompt count as text.
 fn parse_reply_blocks(
     flow: &ConciergeFlow,
-    view: &ConciergeContext<'_>,
+    view: &ConciergeFlowContext<'_>,
     call: &CallOpened,
     text: TextRef,
 ) -> ParsedReply {
@@ -402,7 +400,7 @@ impl ConciergeReplyHandler<'_> {
     fn offer_plan(&self) -> Vec<FlowStep> {
         let messages = &self.view.state.visit.answered_messages;
         let document = handovers::build_execution_handover(self.view, HandoverDocument::new(), messages);
-        self.start_plan_batch(document, HandoverProvenance::Built, None, BatchConfirmationPolicy::Always)
+        self.start_plan_batch(document, HandoverProvenance::Built, None, ExpertBatchConfirmationPolicy::Always)
     }
 
     fn handover_request_count(&self, kind: &str) -> u32 {
@@ -449,9 +447,12 @@ impl ConciergeReplyHandler<'_> {
             Some(block.handover.clone()),
             self.handover_request_count(EXECUTION_HANDOVER),
         ) {
-            HandoverAcceptanceDecision::Accept(document, provenance) => {
-                self.start_plan_batch(document, provenance, block.prompt.clone(), BatchConfirmationPolicy::BySetting)
-            }
+            HandoverAcceptanceDecision::Accept(document, provenance) => self.start_plan_batch(
+                document,
+                provenance,
+                block.prompt.clone(),
+                ExpertBatchConfirmationPolicy::BySetting,
+            ),
             HandoverAcceptanceDecision::Synthesize(document) => {
                 self.request_plan_from_state(document, block.prompt.clone())
             }
@@ -475,7 +476,7 @@ impl ConciergeReplyHandler<'_> {
             document,
             HandoverProvenance::Built,
             prompt,
-            BatchConfirmationPolicy::BySetting,
+            ExpertBatchConfirmationPolicy::BySetting,
         ));
         steps
     }
@@ -485,7 +486,7 @@ impl ConciergeReplyHandler<'_> {
         document: HandoverDocument,
         provenance: HandoverProvenance,
         prompt: Option<String>,
-        confirmation: BatchConfirmationPolicy,
+        confirmation: ExpertBatchConfirmationPolicy,
     ) -> Vec<FlowStep> {
         let goal = match document.get("goal") {
             Some(segue_core::handover::HandoverFieldValue::Text(goal)) => goal.clone(),
@@ -516,14 +517,14 @@ impl ConciergeReplyHandler<'_> {
             fill_template(include_str!("../../prompts/concierge/task_built.md"), &arguments)
         });
         let task = ExpertTask { step, blocker, context, goal: None, prompt, call: Some(self.call.call) };
-        self.start_or_confirm_batch(ExpertBatchPurpose::StepHelp, task, BatchConfirmationPolicy::BySetting)
+        self.start_or_confirm_batch(ExpertBatchPurpose::StepHelp, task, ExpertBatchConfirmationPolicy::BySetting)
     }
 
     fn start_or_confirm_batch(
         &self,
         purpose: ExpertBatchPurpose,
         task: ExpertTask,
-        confirmation: BatchConfirmationPolicy,
+        confirmation: ExpertBatchConfirmationPolicy,
     ) -> Vec<FlowStep> {
         let messages = self.view.session.current_turn.iter().flat_map(|turn| &turn.messages);
         let mut user_messages: Vec<_> = messages.map(|message| (message.message, message.text)).collect();
@@ -532,7 +533,7 @@ impl ConciergeReplyHandler<'_> {
             user_messages.clone_from(&self.view.state.last_answered_messages);
         }
         let request = batch::new_batch_request(self.view, self.settings, purpose, Some(task), user_messages);
-        let needs_consent = self.settings.confirm_batches || confirmation == BatchConfirmationPolicy::Always;
+        let needs_consent = self.settings.confirm_batches || confirmation == ExpertBatchConfirmationPolicy::Always;
         if needs_consent && !is_commanded {
             let question = FlowStep::Reply {
                 text: NewOrStoredReplyText::New(render_confirmation_question(&request)),

@@ -1,7 +1,7 @@
 //! The settings of a session: their declaration and their parsed values. An invalid value becomes a complaint, and the
 //! default is used.
 
-use segue_core::flow::{SettingSpec, SettingType, resolve_settings};
+use segue_core::flow::{FlowSettingSpec, FlowSettingType, resolve_settings};
 use segue_core::ids::ModelName;
 use segue_core::signal::SignalForm;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ const PLAN_BY_REQUEST_DEFAULT: u32 = 2;
 
 /// The parsed settings of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Settings {
+pub struct ConciergeSettings {
     /// The experts; if empty, the model of the role `expert`.
     pub experts: Vec<ExpertSettings>,
     /// Answers of each expert without a number of its own.
@@ -49,7 +49,7 @@ pub struct Settings {
     pub stance: Option<ReplyStance>,
 }
 
-impl Default for Settings {
+impl Default for ConciergeSettings {
     fn default() -> Self {
         Self {
             experts: Vec::new(),
@@ -143,74 +143,74 @@ pub struct ExpertCallSpec {
 
 /// Returns the declarations of all settings.
 #[must_use]
-pub fn concierge_setting_specs() -> Vec<SettingSpec> {
-    let samples = || SettingType::Integer { min: 1, max: EXPERT_ANSWERS_MAX as u64 };
-    let timeout = || SettingType::Integer { min: 1, max: ANSWER_TIMEOUT_MS_MAX };
-    let expert = SettingType::Table(vec![
-        SettingSpec::new("model", SettingType::Model, "the model; by default that of the role `expert`"),
-        SettingSpec::new("samples", samples(), "number of answers, each with its own thread"),
-        SettingSpec::new("timeout_ms", timeout(), "how long to wait for its answers"),
+pub fn concierge_setting_specs() -> Vec<FlowSettingSpec> {
+    let samples = || FlowSettingType::Integer { min: 1, max: EXPERT_ANSWERS_MAX as u64 };
+    let timeout = || FlowSettingType::Integer { min: 1, max: ANSWER_TIMEOUT_MS_MAX };
+    let expert = FlowSettingType::Table(vec![
+        FlowSettingSpec::new("model", FlowSettingType::Model, "the model; by default that of the role `expert`"),
+        FlowSettingSpec::new("samples", samples(), "number of answers, each with its own thread"),
+        FlowSettingSpec::new("timeout_ms", timeout(), "how long to wait for its answers"),
     ]);
-    let item = Box::new(SettingType::OneOf(vec![SettingType::Model, expert]));
-    let experts = SettingType::List { item, items_max: EXPERT_ANSWERS_MAX };
-    let choice = |default: &str, other: &str| SettingType::Choice(vec![default.to_owned(), other.to_owned()]);
+    let item = Box::new(FlowSettingType::OneOf(vec![FlowSettingType::Model, expert]));
+    let experts = FlowSettingType::List { item, items_max: EXPERT_ANSWERS_MAX };
+    let choice = |default: &str, other: &str| FlowSettingType::Choice(vec![default.to_owned(), other.to_owned()]);
     vec![
-        SettingSpec::new("experts", experts, "models that answer; by default that of the role `expert`")
+        FlowSettingSpec::new("experts", experts, "models that answer; by default that of the role `expert`")
             .with_default(json!([])),
-        SettingSpec::new("samples", samples(), "answers of each expert; 3 if no expert is named, else 1"),
-        SettingSpec::new(
+        FlowSettingSpec::new("samples", samples(), "answers of each expert; 3 if no expert is named, else 1"),
+        FlowSettingSpec::new(
             "mapper",
-            SettingType::Model,
+            FlowSettingType::Model,
             "model that maps the answers; by default that of the role `mapper`",
         ),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "concierge",
-            SettingType::Model,
+            FlowSettingType::Model,
             "model that talks to the user; by default that of the role `concierge`",
         ),
-        SettingSpec::new("batch", choice("on_signal", "every_turn"), "when the experts are asked")
+        FlowSettingSpec::new("batch", choice("on_signal", "every_turn"), "when the experts are asked")
             .with_default("on_signal"),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "confirm_batches",
-            SettingType::Bool,
+            FlowSettingType::Bool,
             "ask the user before the experts are asked on a model's request",
         )
         .with_default(false),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "signals",
-            SettingType::Choice(["inline", "structured", "auto"].map(str::to_owned).into()),
+            FlowSettingType::Choice(["inline", "structured", "auto"].map(str::to_owned).into()),
             "how the concierge is asked for signals: in its replies, with separate questions, or by its model",
         )
         .with_default("auto"),
-        SettingSpec::new("synthesis", choice("same_turn", "next_turn"), "when a plan is presented")
+        FlowSettingSpec::new("synthesis", choice("same_turn", "next_turn"), "when a plan is presented")
             .with_default("same_turn"),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "handover_by_turn",
-            SettingType::Integer { min: 1, max: HANDOVER_BY_TURN_MAX },
+            FlowSettingType::Integer { min: 1, max: HANDOVER_BY_TURN_MAX },
             "the turn from which a missing handover of the starter is requested",
         )
         .with_default(HANDOVER_BY_TURN_DEFAULT),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "plan_by_request",
-            SettingType::Integer { min: 1, max: PLAN_BY_REQUEST_MAX },
+            FlowSettingType::Integer { min: 1, max: PLAN_BY_REQUEST_MAX },
             "after this many explicit requests a plan is made, even if the explorer requests none",
         )
         .with_default(PLAN_BY_REQUEST_DEFAULT),
-        SettingSpec::new("quorum", samples(), "answers that are enough to continue; by default all"),
-        SettingSpec::new("answer_timeout_ms", timeout(), "how long to wait for an answer"),
-        SettingSpec::new(
+        FlowSettingSpec::new("quorum", samples(), "answers that are enough to continue; by default all"),
+        FlowSettingSpec::new("answer_timeout_ms", timeout(), "how long to wait for an answer"),
+        FlowSettingSpec::new(
             "stance",
-            SettingType::Choice(ReplyStance::ALL.map(|it| it.name().to_owned()).into()),
+            FlowSettingType::Choice(ReplyStance::ALL.map(|it| it.name().to_owned()).into()),
             "a fixed stance, whatever the message says",
         ),
         prompts_setting_spec(),
     ]
 }
 
-impl Settings {
+impl ConciergeSettings {
     /// Parses settings. Returns the settings and a complaint for each invalid value.
     #[must_use]
-    pub fn parse(specs: &[SettingSpec], given: &Value) -> (Self, Vec<String>) {
+    pub fn parse(specs: &[FlowSettingSpec], given: &Value) -> (Self, Vec<String>) {
         let (values, invalid) = resolve_settings(specs, given);
         let mut complaints: Vec<String> =
             invalid.iter().map(|invalid| format!("{invalid}; the default is used")).collect();
@@ -274,14 +274,14 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn parse(given: Value) -> (Settings, Vec<String>) {
-        Settings::parse(&concierge_setting_specs(), &given)
+    fn parse(given: Value) -> (ConciergeSettings, Vec<String>) {
+        ConciergeSettings::parse(&concierge_setting_specs(), &given)
     }
 
     #[test]
     fn default_is_three_samples_of_the_configured_model() {
         let (settings, complaints) = parse(Value::Null);
-        assert_eq!((settings.clone(), complaints), (Settings::default(), Vec::new()));
+        assert_eq!((settings.clone(), complaints), (ConciergeSettings::default(), Vec::new()));
         let samples: Vec<u16> = settings.expert_slots().iter().map(|slot| slot.sample).collect();
         assert_eq!(samples, [0, 1, 2]);
         assert_eq!(parse(json!({"samples": 5})).0.expert_slots().len(), 5);
@@ -292,7 +292,10 @@ mod tests {
         let (settings, complaints) = parse(json!({
             "quorum": "two", "sythesis": "next_turn", "synthesis": "next_turn", "handover_by_turn": 0,
         }));
-        assert_eq!(settings, Settings { synthesis: PlanPresentationTiming::NextTurn, ..Settings::default() });
+        assert_eq!(
+            settings,
+            ConciergeSettings { synthesis: PlanPresentationTiming::NextTurn, ..ConciergeSettings::default() }
+        );
         assert_eq!(complaints.len(), 3, "{complaints:?}");
         assert_eq!(
             complaints[0],

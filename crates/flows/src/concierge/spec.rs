@@ -1,15 +1,15 @@
 //! The declaration of the flow: its roles with their recipes, its phase graph, its handovers, and the blocks that carry
 //! signals.
 
-use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentRetention, FragmentSpec};
+use segue_core::context::{FragmentContentKind, FragmentOverflowPolicy, FragmentRetention, FragmentSpec};
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
-use segue_core::flow::{CompactionPolicy, FlowSpec, PrivateAskKind, RoleSpec, SummarizerRole, ThreadLengthLimit};
+use segue_core::flow::{
+    CompactionPolicy, FlowSpec, PrivateAskKind, RoleSpec, SummarizerRole, ThreadCompactionThreshold,
+};
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldSpec, HandoverFieldType, HandoverSpec};
-use segue_core::phase::Guard;
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
+use segue_core::phase::{Guard, PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::{Scope, ThreadEndTrigger};
-use segue_core::signal::BlockSet;
-use segue_core::signal::{BlockFieldKind, BlockSchema};
+use segue_core::signal::{BlockFieldKind, BlockFieldSchema, BlockSet};
 
 use super::{commands, settings};
 use crate::limits::{
@@ -136,12 +136,12 @@ pub fn concierge_phase_key() -> PhaseGraphKey {
 #[must_use]
 pub fn signal_block_names() -> BlockSet {
     let block_schema = |fields: &[(&str, HandoverFieldType)]| {
-        fields.iter().fold(BlockSchema::default(), |schema, (name, field_type)| match field_type {
+        fields.iter().fold(BlockFieldSchema::default(), |schema, (name, field_type)| match field_type {
             HandoverFieldType::Text => schema.with_key(name, BlockFieldKind::Text),
             HandoverFieldType::List => schema.with_key(name, BlockFieldKind::List),
         })
     };
-    let batch = BlockSchema::default()
+    let batch = BlockFieldSchema::default()
         .with_key("type", BlockFieldKind::Text)
         .with_key("step", BlockFieldKind::Text)
         .with_key("blocker", BlockFieldKind::Text)
@@ -153,13 +153,13 @@ pub fn signal_block_names() -> BlockSet {
         .with_block(BATCH_BLOCK, batch)
         .with_block(
             STEPS_BLOCK,
-            BlockSchema::default()
+            BlockFieldSchema::default()
                 .with_key("title", BlockFieldKind::Entry)
                 .with_key("description", BlockFieldKind::Entry)
                 .with_key("done_when", BlockFieldKind::Entry),
         )
-        .with_block(STEP_START_BLOCK, BlockSchema::default().with_key("step", BlockFieldKind::Text))
-        .with_block(STEP_DONE_BLOCK, BlockSchema::default().with_key("step", BlockFieldKind::Text))
+        .with_block(STEP_START_BLOCK, BlockFieldSchema::default().with_key("step", BlockFieldKind::Text))
+        .with_block(STEP_DONE_BLOCK, BlockFieldSchema::default().with_key("step", BlockFieldKind::Text))
 }
 
 /// Returns the complete declaration of the flow.
@@ -224,51 +224,51 @@ fn thread_compaction() -> CompactionPolicy {
 
 fn expert_role_spec() -> RoleSpec {
     let mut expert = RoleSpec::new(EXPERT_ROLE, Scope::per_model())
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::stable("instruction", FragmentContentKind::Instruction))
         .with_ask(ASK_QUESTION, [message_fragment_spec()])
-        .with_ask(ASK_TASK, [FragmentSpec::changing("task", ContextKind::Task)]);
+        .with_ask(ASK_TASK, [FragmentSpec::changing("task", FragmentContentKind::Task)]);
     // An expert's thread lasts for the whole session, so it would cost more with every batch.
     let thread_limit =
-        ThreadLengthLimit { tokens_max: EXPERT_THREAD_TOKENS_MAX, tokens_kept: EXPERT_THREAD_TOKENS_KEPT };
+        ThreadCompactionThreshold { tokens_max: EXPERT_THREAD_TOKENS_MAX, tokens_kept: EXPERT_THREAD_TOKENS_KEPT };
     expert.compaction = CompactionPolicy { thread_limit: Some(thread_limit), ..thread_compaction() };
     expert
 }
 
 fn mapper_role_spec() -> RoleSpec {
     let sources = || {
-        FragmentSpec::changing("sources", ContextKind::Conversation)
+        FragmentSpec::changing("sources", FragmentContentKind::Conversation)
             .with_budget(MAPPER_SOURCES_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, FragmentOverflowPolicy::KeepStart)
     };
     let mut mapper = RoleSpec::new(MAPPER_ROLE, Scope::Fresh)
-        .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::stable("instruction", FragmentContentKind::Instruction))
         .with_ask(ASK_MAP, [sources()])
-        .with_ask(ASK_REPAIR_MAP, [sources(), FragmentSpec::changing("repair", ContextKind::Task)]);
+        .with_ask(ASK_REPAIR_MAP, [sources(), FragmentSpec::changing("repair", FragmentContentKind::Task)]);
     mapper.reply_tokens_max = MAP_REPLY_TOKENS_MAX;
     mapper
 }
 
 fn concierge_role_spec() -> RoleSpec {
     let knowledge = |name: &str| {
-        FragmentSpec::changing(name, ContextKind::Knowledge)
+        FragmentSpec::changing(name, FragmentContentKind::Knowledge)
             .with_budget(BATCH_RESULT_TOKENS_MAX + SECTION_FRAME_TOKENS_MAX, FragmentOverflowPolicy::KeepStart)
     };
-    let handover = FragmentSpec::changing("handover", ContextKind::Handover)
+    let handover = FragmentSpec::changing("handover", FragmentContentKind::Handover)
         .with_budget(HANDOVER_TOKENS_MAX, FragmentOverflowPolicy::KeepStart);
-    let earlier = FragmentSpec::changing(EARLIER_FRAGMENT, ContextKind::Conversation)
+    let earlier = FragmentSpec::changing(EARLIER_FRAGMENT, FragmentContentKind::Conversation)
         .with_budget(VISIT_EXCHANGES_TOKENS_MAX, FragmentOverflowPolicy::KeepStart);
-    let plan = |name: &str| FragmentSpec::changing(name, ContextKind::Reasoning);
-    let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, ContextKind::Task);
-    let repair = || [FragmentSpec::changing("repair", ContextKind::Task)];
-    let question = || [FragmentSpec::changing(QUESTION_FRAGMENT, ContextKind::Task)];
-    let standalone = || FragmentSpec::stable(QUESTION_FRAGMENT, ContextKind::Task);
-    let said = || FragmentSpec::changing(SAID_FRAGMENT, ContextKind::Conversation);
+    let plan = |name: &str| FragmentSpec::changing(name, FragmentContentKind::Reasoning);
+    let notices = || FragmentSpec::changing(NOTICES_FRAGMENT, FragmentContentKind::Task);
+    let repair = || [FragmentSpec::changing("repair", FragmentContentKind::Task)];
+    let question = || [FragmentSpec::changing(QUESTION_FRAGMENT, FragmentContentKind::Task)];
+    let standalone = || FragmentSpec::stable(QUESTION_FRAGMENT, FragmentContentKind::Task);
+    let said = || FragmentSpec::changing(SAID_FRAGMENT, FragmentContentKind::Conversation);
     let mut concierge = RoleSpec::new(CONCIERGE_ROLE, Scope::per_phase().ended_by(ThreadEndTrigger::Model))
         .with_phase_graph(PHASE_GRAPH)
-        .with_opening_fragment(FragmentSpec::stable("identity", ContextKind::Instruction))
-        .with_opening_fragment(FragmentSpec::stable("never", ContextKind::Instruction))
-        .with_opening_fragment(FragmentSpec::changing("part", ContextKind::Instruction))
-        .with_opening_fragment(FragmentSpec::changing(GUIDANCE_FRAGMENT, ContextKind::Instruction))
-        .with_opening_fragment(FragmentSpec::changing("capabilities", ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::stable("identity", FragmentContentKind::Instruction))
+        .with_opening_fragment(FragmentSpec::stable("never", FragmentContentKind::Instruction))
+        .with_opening_fragment(FragmentSpec::changing("part", FragmentContentKind::Instruction))
+        .with_opening_fragment(FragmentSpec::changing(GUIDANCE_FRAGMENT, FragmentContentKind::Instruction))
+        .with_opening_fragment(FragmentSpec::changing("capabilities", FragmentContentKind::Instruction))
         .with_opening_fragment(handover)
         .with_opening_fragment(knowledge("brief"))
         .with_opening_fragment(plan(PLAN_FRAGMENT))
@@ -279,7 +279,7 @@ fn concierge_role_spec() -> RoleSpec {
                 plan(PLAN_UPDATE_FRAGMENT),
                 knowledge(FINDINGS_FRAGMENT),
                 knowledge(TURN_FINDINGS_FRAGMENT).with_retention(FragmentRetention::CallOnly),
-                FragmentSpec::changing(HANDOVER_DUE_FRAGMENT, ContextKind::Task),
+                FragmentSpec::changing(HANDOVER_DUE_FRAGMENT, FragmentContentKind::Task),
                 notices(),
                 message_fragment_spec(),
             ],
@@ -307,12 +307,12 @@ fn concierge_role_spec() -> RoleSpec {
 
 fn summariser_role_spec() -> RoleSpec {
     let mut summariser = RoleSpec::new(SUMMARISER_ROLE, Scope::Fresh)
-        .with_opening_fragment(FragmentSpec::stable("summarise", ContextKind::Instruction))
-        .with_ask("summarise", [FragmentSpec::changing("folded", ContextKind::Conversation)]);
+        .with_opening_fragment(FragmentSpec::stable("summarise", FragmentContentKind::Instruction))
+        .with_ask("summarise", [FragmentSpec::changing("folded", FragmentContentKind::Conversation)]);
     summariser.reply_tokens_max = CONCIERGE_SUMMARY_TOKENS_MAX;
     summariser
 }
 
 fn message_fragment_spec() -> FragmentSpec {
-    FragmentSpec::changing(MESSAGE_FRAGMENT, ContextKind::UserWords)
+    FragmentSpec::changing(MESSAGE_FRAGMENT, FragmentContentKind::UserWords)
 }

@@ -51,14 +51,14 @@ impl fmt::Display for ReplyStance {
 
 /// A stance and the reason for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StanceChoice {
+pub struct ReplyStanceChoice {
     pub stance: ReplyStance,
-    pub reason: StanceReason,
+    pub reason: ReplyStanceReason,
 }
 
 /// Why a stance was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StanceReason {
+pub enum ReplyStanceReason {
     /// The session's settings fix it.
     UserSetting,
     /// The message contains this cue.
@@ -171,19 +171,21 @@ pub fn choose_stance(
     message: &str,
     by_concierge: Option<ReplyStance>,
     shape: Option<ClaimMapShape>,
-) -> StanceChoice {
+) -> ReplyStanceChoice {
     if let Some(stance) = setting {
-        return StanceChoice { stance, reason: StanceReason::UserSetting };
+        return ReplyStanceChoice { stance, reason: ReplyStanceReason::UserSetting };
     }
     if let Some((stance, cue)) = find_stance_cue(message) {
-        return StanceChoice { stance, reason: StanceReason::MessageCue(cue) };
+        return ReplyStanceChoice { stance, reason: ReplyStanceReason::MessageCue(cue) };
     }
     if let Some(stance) = by_concierge.filter(|stance| *stance != ReplyStance::Default) {
-        return StanceChoice { stance, reason: StanceReason::ConciergeAnswer };
+        return ReplyStanceChoice { stance, reason: ReplyStanceReason::ConciergeAnswer };
     }
     match shape {
-        Some(shape) => StanceChoice { stance: stance_for_shape(shape), reason: StanceReason::ClaimMapShape(shape) },
-        None => StanceChoice { stance: ReplyStance::Default, reason: StanceReason::Fallback },
+        Some(shape) => {
+            ReplyStanceChoice { stance: stance_for_shape(shape), reason: ReplyStanceReason::ClaimMapShape(shape) }
+        }
+        None => ReplyStanceChoice { stance: ReplyStance::Default, reason: ReplyStanceReason::Fallback },
     }
 }
 
@@ -226,7 +228,7 @@ fn is_negated(words: &[TextWord], at: usize) -> bool {
 
 /// The texts about a stance in the concierge's prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StanceGuidance {
+pub struct ReplyStanceGuidance {
     /// What the user expects; `None` for the default stance.
     pub framing: Option<String>,
     pub behaviour: String,
@@ -235,14 +237,14 @@ pub struct StanceGuidance {
 
 /// Renders the guidance for a stance.
 #[must_use]
-pub fn render_stance_guidance(stance: ReplyStance) -> StanceGuidance {
+pub fn render_stance_guidance(stance: ReplyStance) -> ReplyStanceGuidance {
     #[derive(Serialize)]
-    struct StanceGuidanceTemplateFields {
+    struct ReplyStanceGuidanceTemplateFields {
         stance: &'static str,
     }
-    let fill = |template| fill_template(template, &StanceGuidanceTemplateFields { stance: stance.name() });
+    let fill = |template| fill_template(template, &ReplyStanceGuidanceTemplateFields { stance: stance.name() });
     let framing = fill(include_str!("../../prompts/concierge/stance/framing.md"));
-    StanceGuidance {
+    ReplyStanceGuidance {
         framing: (!framing.is_empty()).then_some(framing),
         behaviour: fill(include_str!("../../prompts/concierge/stance/behaviour.md")),
         voice: fill(include_str!("../../prompts/concierge/stance/voice.md")),

@@ -11,25 +11,24 @@ use segue_core::flow::FlowContext;
 use segue_core::handover::HandoverProvenance;
 use segue_core::ids::{CallId, HandoverId, HandoverKind, MessageId, ModelName, ThreadId};
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::phase::TransitionCause;
+use segue_core::phase::PhaseTransitionCause;
 use segue_core::signal::SignalForm;
 use serde::{Deserialize, Serialize};
 
 use super::commands::ConciergeTurnCommand;
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchRequest, ExpertBatchResult, ExpertTask};
-use super::messages;
 use super::plan::ConciergePlan;
-use super::questions;
 use super::spec::{
     ASK_PRESENT, ASK_REPLY, CONCIERGE_ROLE, EXECUTION_HANDOVER, EXECUTOR_PHASE, EXPERT_ROLE, FINDINGS_FRAGMENT,
     INTENT_HANDOVER, NOTICES_FRAGMENT, OUTCOME_HANDOVER, PHASE_GRAPH, PLAN_FRAGMENT, PLAN_UPDATE_FRAGMENT,
     STARTER_PHASE,
 };
 use super::stance::ReplyStance;
+use super::{messages, questions};
 use crate::limits::{HANDOVER_MESSAGES_MAX, PENDING_NOTICES_MAX, VISIT_EXCHANGES_MAX};
 
 /// What the concierge's code can read while it handles an event.
-pub(super) type ConciergeContext<'a> = FlowContext<'a, ConciergeState>;
+pub(super) type ConciergeFlowContext<'a> = FlowContext<'a, ConciergeState>;
 
 /// The state of one `concierge` session.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -158,13 +157,13 @@ pub struct ExpertBatch {
     pub timed_out_calls: BTreeMap<usize, CallId>,
     /// The progress of the batch.
     #[serde(default)]
-    pub stage: ExpertBatchDispatchStage,
+    pub stage: ExpertBatchStage,
 }
 
 /// The progress of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ExpertBatchDispatchStage {
+pub enum ExpertBatchStage {
     /// Its calls are being opened, or it failed and can be retried.
     #[default]
     Dispatching,
@@ -340,7 +339,7 @@ impl ConciergeState {
     fn apply_call_answered(&mut self, answered: &CallAnswered) {
         if let Some(batch) = &mut self.batch
             && let Some(slot) = batch.open_calls.remove(&answered.call)
-            && batch.stage != ExpertBatchDispatchStage::Closed
+            && batch.stage != ExpertBatchStage::Closed
         {
             batch.answers.insert(slot, (answered.call, answered.text));
         }
@@ -417,7 +416,7 @@ impl ConciergeState {
             self.past_visits.pop_first();
         }
         self.visit = ConciergePhaseVisit { number, received_handover: received, ..ConciergePhaseVisit::default() };
-        if let TransitionCause::RolledBack { to_visit } = entered.transition.cause
+        if let PhaseTransitionCause::RolledBack { to_visit } = entered.transition.cause
             && let Some(earlier) = self.past_visits.get(&to_visit)
         {
             self.visit.received_handover = earlier.received_handover;
@@ -431,13 +430,11 @@ impl ConciergeState {
                 self.batch_count = self.batch_count.max(request.number);
                 self.batch = Some(ExpertBatch::new(request));
             }
-            ConciergeFact::BatchDispatched { batch } => {
-                self.set_batch_stage(batch, ExpertBatchDispatchStage::Dispatched)
-            }
+            ConciergeFact::BatchDispatched { batch } => self.set_batch_stage(batch, ExpertBatchStage::Dispatched),
             ConciergeFact::BatchResumed { batch } | ConciergeFact::BatchFailed { batch, .. } => {
-                self.set_batch_stage(batch, ExpertBatchDispatchStage::Dispatching)
+                self.set_batch_stage(batch, ExpertBatchStage::Dispatching)
             }
-            ConciergeFact::BatchClosed { batch, .. } => self.set_batch_stage(batch, ExpertBatchDispatchStage::Closed),
+            ConciergeFact::BatchClosed { batch, .. } => self.set_batch_stage(batch, ExpertBatchStage::Closed),
             ConciergeFact::AnswerTimedOut { slot, call, .. } => {
                 if let Some(batch) = &mut self.batch {
                     batch.timed_out_calls.insert(slot, call);
@@ -499,10 +496,10 @@ impl ConciergeState {
         }
     }
 
-    fn set_batch_stage(&mut self, number: u32, stage: ExpertBatchDispatchStage) {
+    fn set_batch_stage(&mut self, number: u32, stage: ExpertBatchStage) {
         if let Some(batch) = self.batch.as_mut().filter(|batch| batch.request.number == number) {
             batch.stage = stage;
-            if stage == ExpertBatchDispatchStage::Dispatching {
+            if stage == ExpertBatchStage::Dispatching {
                 batch.timed_out_calls.clear();
             }
         }
@@ -536,7 +533,7 @@ impl ExpertBatch {
             answers: BTreeMap::new(),
             failures: BTreeMap::new(),
             timed_out_calls: BTreeMap::new(),
-            stage: ExpertBatchDispatchStage::default(),
+            stage: ExpertBatchStage::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use segue_core::event::{CallRequest, PhaseEntered, TurnOutcome};
 use segue_core::flow::{FlowStep, NewOrStoredReplyText};
-use segue_core::phase::{TransitionNote, TransitionProposer};
+use segue_core::phase::{PhaseTransitionNote, PhaseTransitionProposer};
 use segue_core::signal::SignalForm;
 use serde_json::json;
 
@@ -11,18 +11,22 @@ use super::commands::ConciergeTurnCommand;
 use super::consent::{self, ExpertBatchConsentAnswer};
 use super::facts::{ConciergeFact, ExpertBatchPurpose, ExpertBatchResult};
 use super::messages::{self, record_refusal};
-use super::settings::{ExpertBatchTrigger, PlanPresentationTiming, Settings};
+use super::settings::{ConciergeSettings, ExpertBatchTrigger, PlanPresentationTiming};
 use super::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_PRESENT, ASK_REPLY, ASK_STANCE_QUESTION, CONCIERGE_ROLE,
     EXECUTOR_PHASE, STARTER_PHASE, concierge_phase_key,
 };
-use super::stance::{self, ReplyStance, StanceChoice, StanceReason};
-use super::state::ConciergeContext;
+use super::stance::{self, ReplyStance, ReplyStanceChoice, ReplyStanceReason};
+use super::state::ConciergeFlowContext;
 use super::{batch, claim_map, handovers, questions};
 use crate::template::fill_template;
 
 /// Handles the start of a turn: resolves a pending confirmation, resumes a failed batch, or answers the message.
-pub(super) fn handle_turn_started(view: &ConciergeContext<'_>, settings: &Settings, is_retry: bool) -> Vec<FlowStep> {
+pub(super) fn handle_turn_started(
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
+    is_retry: bool,
+) -> Vec<FlowStep> {
     let state = view.state;
     let message = messages::current_turn_user_text(view);
     match state.turn_command {
@@ -61,8 +65,8 @@ pub(super) fn handle_turn_started(view: &ConciergeContext<'_>, settings: &Settin
 /// Acts on the user's answer to the question whether a batch may be started. `by_concierge` is what the answer means to
 /// the concierge. If the wording says the opposite, the user is asked again, and nothing is spent on a guess.
 pub(super) fn settle_confirmation(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     by_concierge: Option<ExpertBatchConsentAnswer>,
 ) -> Vec<FlowStep> {
     let state = view.state;
@@ -90,7 +94,7 @@ pub(super) fn settle_confirmation(
     steps
 }
 
-fn start_confirmed_batch(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
+fn start_confirmed_batch(view: &ConciergeFlowContext<'_>, settings: &ConciergeSettings) -> Vec<FlowStep> {
     let Some(request) = view.state.pending_confirmation.clone() else {
         return vec![FlowStep::EndTurn(TurnOutcome::Done)];
     };
@@ -99,7 +103,7 @@ fn start_confirmed_batch(view: &ConciergeContext<'_>, settings: &Settings) -> Ve
     steps
 }
 
-fn start_batch_or_reply(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
+fn start_batch_or_reply(view: &ConciergeFlowContext<'_>, settings: &ConciergeSettings) -> Vec<FlowStep> {
     let state = view.state;
     let phase = current_phase(view);
     let is_first_question = phase == STARTER_PHASE && state.opening_result.is_none();
@@ -121,18 +125,18 @@ fn start_batch_or_reply(view: &ConciergeContext<'_>, settings: &Settings) -> Vec
 }
 
 /// Returns the current phase of the concierge.
-pub(super) fn current_phase(view: &ConciergeContext<'_>) -> String {
+pub(super) fn current_phase(view: &ConciergeFlowContext<'_>) -> String {
     let graph = view.session.phase_graphs.get(&concierge_phase_key());
     graph.map_or_else(|| STARTER_PHASE.to_owned(), |graph| graph.state.current.to_string())
 }
 
 /// Returns the number of turns that the current phase has started.
-pub(super) fn turns_in_phase(view: &ConciergeContext<'_>) -> u32 {
+pub(super) fn turns_in_phase(view: &ConciergeFlowContext<'_>) -> u32 {
     view.session.phase_graphs.get(&concierge_phase_key()).map_or(0, |graph| graph.state.turns_started)
 }
 
 /// Calls the concierge: to present the plan if the executor has none yet, otherwise to reply.
-fn call_concierge(view: &ConciergeContext<'_>, settings: &Settings) -> FlowStep {
+fn call_concierge(view: &ConciergeFlowContext<'_>, settings: &ConciergeSettings) -> FlowStep {
     let presents_plan = current_phase(view) == EXECUTOR_PHASE && view.state.active_plan.is_none();
     let request = CallRequest::new(CONCIERGE_ROLE, if presents_plan { ASK_PRESENT } else { ASK_REPLY });
     FlowStep::Call(CallRequest { model: settings.concierge.clone(), ..request })
@@ -140,8 +144,8 @@ fn call_concierge(view: &ConciergeContext<'_>, settings: &Settings) -> FlowStep 
 
 /// Continues the turn after a batch is complete.
 pub(super) fn handle_batch_result(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     purpose: ExpertBatchPurpose,
     result: &ExpertBatchResult,
 ) -> Vec<FlowStep> {
@@ -154,7 +158,7 @@ pub(super) fn handle_batch_result(
 }
 
 /// Ends the turn, unless the user has got no reply in it.
-pub(super) fn end_turn_if_replied(view: &ConciergeContext<'_>) -> FlowStep {
+pub(super) fn end_turn_if_replied(view: &ConciergeFlowContext<'_>) -> FlowStep {
     if view.state.replied_in_turn {
         FlowStep::EndTurn(TurnOutcome::Done)
     } else {
@@ -163,7 +167,7 @@ pub(super) fn end_turn_if_replied(view: &ConciergeContext<'_>) -> FlowStep {
 }
 
 /// Calls the concierge once more after an empty reply. After a second one the user gets a neutral sentence.
-pub(super) fn retry_empty_reply(view: &ConciergeContext<'_>, settings: &Settings) -> Vec<FlowStep> {
+pub(super) fn retry_empty_reply(view: &ConciergeFlowContext<'_>, settings: &ConciergeSettings) -> Vec<FlowStep> {
     if view.state.empty_replies > 1 {
         let text = fill_template(include_str!("../../prompts/concierge/no_words.md"), &());
         let text = NewOrStoredReplyText::New(text.trim_end().to_owned());
@@ -178,16 +182,16 @@ pub(super) fn propose_phase(phase: &str) -> FlowStep {
     FlowStep::ProposePhase {
         phase: concierge_phase_key(),
         to: phase.into(),
-        by: TransitionProposer::Role(CONCIERGE_ROLE.into()),
-        note: TransitionNote::default(),
+        by: PhaseTransitionProposer::Role(CONCIERGE_ROLE.into()),
+        note: PhaseTransitionNote::default(),
     }
 }
 
 /// Continues after a phase was entered: builds a missing handover if it was entered by hand, and has the executor present
 /// its plan.
 pub(super) fn handle_phase_entered(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     entered: &PhaseEntered,
 ) -> Vec<FlowStep> {
     let transition = &entered.transition;
@@ -199,7 +203,7 @@ pub(super) fn handle_phase_entered(
     }
     let presents_plan = entered.graph_key == concierge_phase_key()
         && transition.to == *EXECUTOR_PHASE
-        && transition.by == TransitionProposer::Role(CONCIERGE_ROLE.into())
+        && transition.by == PhaseTransitionProposer::Role(CONCIERGE_ROLE.into())
         && transition.is_visit_start()
         && view.state.plan_research.is_some()
         && view.session.current_turn.is_some();
@@ -213,13 +217,13 @@ pub(super) fn handle_phase_entered(
 /// Chooses the stance and calls the concierge. If neither a setting nor the wording of the message says how the user wants
 /// to be answered, the concierge is asked first, since the wording differs between languages.
 fn choose_stance_and_reply(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     result: &ExpertBatchResult,
 ) -> Vec<FlowStep> {
     let choice =
         stance::choose_stance(settings.stance, &unanswered_messages_text(view), None, batch_result_shape(view, result));
-    let is_explicit = matches!(choice.reason, StanceReason::UserSetting | StanceReason::MessageCue(_));
+    let is_explicit = matches!(choice.reason, ReplyStanceReason::UserSetting | ReplyStanceReason::MessageCue(_));
     if !is_explicit && settings.signal_form(view.state.model_signal_form) == SignalForm::Structured {
         let request = questions::question_request(view, settings, ASK_STANCE_QUESTION, json!({}));
         return vec![FlowStep::Call(request)];
@@ -230,8 +234,8 @@ fn choose_stance_and_reply(
 /// Records the stance that the user wants according to the concierge, or the one that suits the map, and calls the
 /// concierge for its reply.
 pub(super) fn reply_with_stance(
-    view: &ConciergeContext<'_>,
-    settings: &Settings,
+    view: &ConciergeFlowContext<'_>,
+    settings: &ConciergeSettings,
     by_concierge: Option<ReplyStance>,
 ) -> Vec<FlowStep> {
     let shape = view.state.opening_result.as_ref().and_then(|result| batch_result_shape(view, result));
@@ -239,24 +243,24 @@ pub(super) fn reply_with_stance(
     vec![record_stance(choice), call_concierge(view, settings)]
 }
 
-fn unanswered_messages_text(view: &ConciergeContext<'_>) -> String {
+fn unanswered_messages_text(view: &ConciergeFlowContext<'_>) -> String {
     let texts = view.state.unanswered_messages.iter().map(|(_, text)| view.read_text(*text).to_string());
     texts.collect::<Vec<_>>().join("\n\n")
 }
 
-fn record_stance(choice: StanceChoice) -> FlowStep {
+fn record_stance(choice: ReplyStanceChoice) -> FlowStep {
     let reason = match choice.reason {
-        StanceReason::UserSetting => "it is set".to_owned(),
-        StanceReason::MessageCue(cue) => format!("the message says \"{cue}\""),
-        StanceReason::ConciergeAnswer => "the concierge says that the user wants it".to_owned(),
-        StanceReason::ClaimMapShape(shape) => format!("it suits the shape {}", shape.name()),
-        StanceReason::Fallback => "no other stance applies".to_owned(),
+        ReplyStanceReason::UserSetting => "it is set".to_owned(),
+        ReplyStanceReason::MessageCue(cue) => format!("the message says \"{cue}\""),
+        ReplyStanceReason::ConciergeAnswer => "the concierge says that the user wants it".to_owned(),
+        ReplyStanceReason::ClaimMapShape(shape) => format!("it suits the shape {}", shape.name()),
+        ReplyStanceReason::Fallback => "no other stance applies".to_owned(),
     };
     ConciergeFact::StanceChosen { stance: choice.stance, reason }.into_step()
 }
 
 /// Returns the shape of a mapped result.
-pub(super) fn batch_result_shape(view: &ConciergeContext<'_>, result: &ExpertBatchResult) -> Option<ClaimMapShape> {
+pub(super) fn batch_result_shape(view: &ConciergeFlowContext<'_>, result: &ExpertBatchResult) -> Option<ClaimMapShape> {
     let ExpertBatchResult::Mapped { text, answers, .. } = result else { return None };
     let parsed = claim_map::parse_claim_map(&view.read_text(*text), *answers).ok()?;
     Some(analyse_claim_map(&parsed.map, *answers).shape)

@@ -7,7 +7,7 @@ use segue_core::prompt::TEXT_TOOL_CALL_ID;
 use serde_json::{Value, json};
 
 use super::actions::{self, TextToolCall};
-use super::completion::{self, CompletionDecision};
+use super::completion::{self, AgentCompletionDecision};
 use super::definition::CompletionMode;
 use super::facts::{
     AgentCompletionReport, AgentLesson, AgentTurnEndKind, MidWorkNoticeToAgentReason, NextPhaseAndAgents, ProjectFact,
@@ -180,12 +180,12 @@ fn handle_complete(context: &ProjectFlowContext<'_>, opened: &ToolRunOpened, age
         return vec![late.into_step(), answer(ToolRunOutcome::Refused, "your turn is already over".to_owned())];
     };
     match completion::check_completion(context, agent, &opened.arguments) {
-        CompletionDecision::Accepted { completion, plan, message } => {
+        AgentCompletionDecision::Accepted { completion, plan, message } => {
             let plan = plan.map(|plan| ProjectFact::PlanSubmitted(plan).into_step());
             let accepted = ProjectFact::CompletionAccepted { turn, agent: agent.clone(), completion }.into_step();
             plan.into_iter().chain([accepted, answer(ToolRunOutcome::Done, message)]).collect()
         }
-        CompletionDecision::Refused { why } => {
+        AgentCompletionDecision::Refused { why } => {
             let refused = ProjectFact::CompletionRefused { turn, agent: agent.clone(), why: why.clone() }.into_step();
             vec![refused, answer(ToolRunOutcome::Refused, why)]
         }

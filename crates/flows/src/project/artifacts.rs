@@ -1,8 +1,8 @@
 //! The artifacts of a session: the phase graph, the plan, the evidence, routing, checkpoints, lessons, and metrics.
 
 use segue_core::flow::{
-    Artifact, ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
-    ArtifactMetric, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent,
+    ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
+    ArtifactMetric, ArtifactNotesItem, ArtifactTableRow, FlowArtifact, TypedArtifactContent,
 };
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::artifact::new_artifact;
 use crate::limits::ARTIFACT_ROWS_MAX;
 
 /// Returns all artifacts that have content.
-pub(super) fn build_artifacts(context: &ProjectFlowContext<'_>) -> Vec<Artifact> {
+pub(super) fn build_artifacts(context: &ProjectFlowContext<'_>) -> Vec<FlowArtifact> {
     [
         decision_artifact(context),
         phases_artifact(context),
@@ -44,7 +44,7 @@ fn command_button(label: &str, command: &str, arguments: Value) -> ArtifactButto
 }
 
 /// What the user is asked, with the commands that answer.
-fn decision_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
+fn decision_artifact(context: &ProjectFlowContext<'_>) -> Option<FlowArtifact> {
     let Some(why) = context.state().stopped else {
         return context.state().claim_wait.as_ref().map(|wait| claim_wait_artifact(context, wait));
     };
@@ -80,7 +80,7 @@ fn decision_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
 }
 
 /// Says for whom the session waits.
-fn claim_wait_artifact(context: &ProjectFlowContext<'_>, wait: &WorkspaceClaimWait) -> Artifact {
+fn claim_wait_artifact(context: &ProjectFlowContext<'_>, wait: &WorkspaceClaimWait) -> FlowArtifact {
     let row = ArtifactTableRow {
         id: "workspace".to_owned(),
         group: "waiting for another session".to_owned(),
@@ -92,7 +92,7 @@ fn claim_wait_artifact(context: &ProjectFlowContext<'_>, wait: &WorkspaceClaimWa
     new_artifact("decision", "Waiting", content)
 }
 
-fn phases_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
+fn phases_artifact(context: &ProjectFlowContext<'_>) -> Option<FlowArtifact> {
     let current = context.phase_name();
     let state = context.state();
     let nodes = context.definition.phases.iter().map(|phase| {
@@ -138,7 +138,7 @@ fn phases_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     Some(new_artifact(PHASES_GRAPH, "Phases", content))
 }
 
-fn plan_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
+fn plan_artifact(context: &ProjectFlowContext<'_>) -> Option<FlowArtifact> {
     let status = context.state().plan.as_ref()?;
     let items = status.plan.steps.iter().map(|step| ArtifactChecklistItem {
         title: step.title.clone(),
@@ -151,7 +151,7 @@ fn plan_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     Some(new_artifact("plan", "Plan", TypedArtifactContent::Checklist { goal, items: items.collect() }))
 }
 
-fn evidence_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
+fn evidence_artifact(context: &ProjectFlowContext<'_>) -> Option<FlowArtifact> {
     let state = context.state();
     let verdict = state.verdict.as_ref()?;
     let is_current = state.current_verdict().is_some();
@@ -183,7 +183,7 @@ fn evidence_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     Some(new_artifact("evidence", "Evidence", content))
 }
 
-fn routing_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
+fn routing_artifact(context: &ProjectFlowContext<'_>) -> Option<FlowArtifact> {
     let rows = context.state().turns.iter().rev().map(|turn| {
         let agents = turn.decision.agents.iter().map(|agent| {
             let how = match turn.completions.get(agent).map(|done| done.how) {
@@ -212,7 +212,7 @@ fn routing_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     (!rows.is_empty()).then(|| new_artifact("routing", "Routing turns", content))
 }
 
-fn files_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
+fn files_artifact(context: &ProjectFlowContext<'_>) -> Option<FlowArtifact> {
     let changes = context.state().changed_files.values().take(ARTIFACT_ROWS_MAX);
     let rows: Vec<ArtifactTableRow> = changes
         .map(|change| ArtifactTableRow {
@@ -230,7 +230,7 @@ fn files_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     (!rows.is_empty()).then(|| new_artifact("files", "Changed files", content))
 }
 
-fn checkpoints_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
+fn checkpoints_artifact(context: &ProjectFlowContext<'_>) -> Option<FlowArtifact> {
     let state = context.state();
     let rows: Vec<ArtifactTableRow> = state
         .checkpoints
@@ -257,11 +257,11 @@ fn checkpoints_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     (!rows.is_empty()).then(|| new_artifact("checkpoints", "Checkpoints", content))
 }
 
-fn lessons_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
+fn lessons_artifact(context: &ProjectFlowContext<'_>) -> Option<FlowArtifact> {
     let lessons =
         context.state().lessons.iter().flat_map(|(agent, lessons)| lessons.iter().map(move |lesson| (agent, lesson)));
-    let items: Vec<NotesArtifactItem> = lessons
-        .map(|(agent, lesson)| NotesArtifactItem {
+    let items: Vec<ArtifactNotesItem> = lessons
+        .map(|(agent, lesson)| ArtifactNotesItem {
             title: format!("{}: {}", context.display_name(agent), lesson.title),
             text: lesson.text.clone(),
             turn: None,
@@ -270,7 +270,7 @@ fn lessons_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
     (!items.is_empty()).then(|| new_artifact("lessons", "Lessons", TypedArtifactContent::Notes { items }))
 }
 
-fn metrics_artifact(context: &ProjectFlowContext<'_>) -> Option<Artifact> {
+fn metrics_artifact(context: &ProjectFlowContext<'_>) -> Option<FlowArtifact> {
     let ledger = &context.view.session.ledger.by_phase;
     let rows: Vec<ArtifactTableRow> = context
         .state()

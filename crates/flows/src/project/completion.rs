@@ -14,7 +14,7 @@ use crate::limits::{
 
 /// The decision on a request to complete work.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum CompletionDecision {
+pub(super) enum AgentCompletionDecision {
     Accepted {
         completion: AgentCompletionReport,
         plan: Option<ProjectPlan>,
@@ -31,7 +31,7 @@ pub(super) fn check_completion(
     context: &ProjectFlowContext<'_>,
     agent: &AgentName,
     arguments: &Value,
-) -> CompletionDecision {
+) -> AgentCompletionDecision {
     let phase = context.phase();
     let work = context.state().current_work(agent);
     let summary = arguments.get("summary").and_then(Value::as_str).map(str::trim).unwrap_or_default();
@@ -61,11 +61,11 @@ pub(super) fn check_completion(
         empty: is_empty && context.has_workspace(),
     };
     let message = acceptance_message(context, &completion, plan.as_ref());
-    CompletionDecision::Accepted { completion, plan, message }
+    AgentCompletionDecision::Accepted { completion, plan, message }
 }
 
-fn refuse(why: &str) -> CompletionDecision {
-    CompletionDecision::Refused { why: why.to_owned() }
+fn refuse(why: &str) -> AgentCompletionDecision {
+    AgentCompletionDecision::Refused { why: why.to_owned() }
 }
 
 /// Says what follows from the completion in this phase.

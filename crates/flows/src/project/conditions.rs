@@ -1,20 +1,20 @@
 //! Evaluates the conditions of edges and gates from the state. None of them holds because a model says so.
 
-use segue_core::phase::ConditionVerdict;
+use segue_core::phase::PhaseConditionVerdict;
 
 use super::definition::FlowCondition;
 use super::project_context::ProjectFlowContext;
 use super::spec::VISITS_LEFT_PREFIX;
 
 /// Evaluates a condition by its name.
-pub(super) fn evaluate_condition(context: &ProjectFlowContext<'_>, name: &str) -> ConditionVerdict {
+pub(super) fn evaluate_condition(context: &ProjectFlowContext<'_>, name: &str) -> PhaseConditionVerdict {
     if let Some(phase) = name.strip_prefix(VISITS_LEFT_PREFIX) {
         return condition_verdict(has_visits_left(context, phase), || {
             format!("`{phase}` was entered as often as allowed since the user's last message; the user must be asked")
         });
     }
     let Some(condition) = FlowCondition::from_name(name) else {
-        return ConditionVerdict::Fails(format!("there is no condition `{name}`"));
+        return PhaseConditionVerdict::Fails(format!("there is no condition `{name}`"));
     };
     let state = context.state();
     match condition {
@@ -46,8 +46,8 @@ pub(super) fn evaluate_condition(context: &ProjectFlowContext<'_>, name: &str) -
     }
 }
 
-fn condition_verdict(holds: bool, why: impl FnOnce() -> String) -> ConditionVerdict {
-    if holds { ConditionVerdict::Holds } else { ConditionVerdict::Fails(why()) }
+fn condition_verdict(holds: bool, why: impl FnOnce() -> String) -> PhaseConditionVerdict {
+    if holds { PhaseConditionVerdict::Holds } else { PhaseConditionVerdict::Fails(why()) }
 }
 
 /// Returns whether a phase may still be entered before the user is asked.
@@ -57,7 +57,7 @@ pub(super) fn has_visits_left(context: &ProjectFlowContext<'_>, phase: &str) -> 
     most.is_none_or(|most| visits < most)
 }
 
-fn evaluate_checks_condition(context: &ProjectFlowContext<'_>) -> ConditionVerdict {
+fn evaluate_checks_condition(context: &ProjectFlowContext<'_>) -> PhaseConditionVerdict {
     let state = context.state();
     if context.known_check_commands().is_empty() {
         return condition_verdict(state.is_current_content_confirmed(), || {
@@ -65,13 +65,13 @@ fn evaluate_checks_condition(context: &ProjectFlowContext<'_>) -> ConditionVerdi
         });
     }
     match (state.current_verdict(), &state.verdict) {
-        (Some(current), _) if current.passed => ConditionVerdict::Holds,
-        (Some(current), _) => ConditionVerdict::Fails(match &current.problem {
+        (Some(current), _) if current.passed => PhaseConditionVerdict::Holds,
+        (Some(current), _) => PhaseConditionVerdict::Fails(match &current.problem {
             Some(problem) => problem.clone(),
             None if current.issues.is_empty() => "a check failed".to_owned(),
             None => "issues were reported".to_owned(),
         }),
-        (None, Some(_)) => ConditionVerdict::Fails("the content has changed since the checks ran".to_owned()),
-        (None, None) => ConditionVerdict::Fails("the checks have not run".to_owned()),
+        (None, Some(_)) => PhaseConditionVerdict::Fails("the content has changed since the checks ran".to_owned()),
+        (None, None) => PhaseConditionVerdict::Fails("the checks have not run".to_owned()),
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use load::{FlowDefinitionErrors, FlowFileMistake, LocatedMcpTool};
+pub use load::{FlowDefinitionErrors, FlowFileMistake, McpToolInFlowFile};
 pub use starter::starter_definition;
 
 /// The JSON schema of a flow file, for editors.

@@ -4,7 +4,7 @@ use segue_core::flow::FactDisplay;
 use serde_json::Value;
 
 use super::definition::FlowDefinition;
-use super::facts::{AgentTurnEndKind, MidWorkNoticeToAgentReason, PlanApprover, ProjectFact, RoutedBy};
+use super::facts::{AgentTurnEndKind, MidWorkNoticeToAgentReason, PlanApprover, ProjectFact, RoutingDecisionMaker};
 use super::text::count_with_noun;
 use crate::fact::parse_fact;
 
@@ -22,10 +22,10 @@ pub(super) fn describe_project_fact(definition: &FlowDefinition, kind: &str, val
         }
         ProjectFact::TurnOpened { turn, decision } => {
             let by = match decision.by {
-                RoutedBy::Router => "chosen by the router",
-                RoutedBy::Code => "the only possibility",
-                RoutedBy::Default => "by default",
-                RoutedBy::User => "at your request",
+                RoutingDecisionMaker::Router => "chosen by the router",
+                RoutingDecisionMaker::Code => "the only possibility",
+                RoutingDecisionMaker::Default => "by default",
+                RoutingDecisionMaker::User => "at your request",
             };
             let who = names(&decision.agents);
             FactDisplay::Notice(format!("{}: {who} ({by}; routing turn {turn})", decision.phase))

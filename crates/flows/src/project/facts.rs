@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::workspace_claim::WorkspaceClaimWait;
 use crate::fact;
-use crate::workspace_tools::CommandRun;
+use crate::workspace_tools::WorkspaceCommandRun;
 
 /// A fact that the project flow records in the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -141,7 +141,7 @@ pub struct NextPhaseAndAgents {
     /// Empty if the phase ends the flow.
     pub agents: Vec<AgentName>,
     pub reason: String,
-    pub by: RoutedBy,
+    pub by: RoutingDecisionMaker,
     /// The words with which the user asked for it, as the router quotes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_words: Option<String>,
@@ -150,7 +150,7 @@ pub struct NextPhaseAndAgents {
 /// Who made a routing decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RoutedBy {
+pub enum RoutingDecisionMaker {
     Router,
     /// Only one answer was possible.
     Code,
@@ -244,7 +244,7 @@ pub struct WorkspaceCheckVerdict {
     pub digest: String,
     /// Whether a command ran, all passed, and no agent reported an issue.
     pub passed: bool,
-    pub commands: Vec<CommandRun>,
+    pub commands: Vec<WorkspaceCommandRun>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub issues: Vec<ReportedIssue>,
     /// Why the verdict is not reliable, if it is not.

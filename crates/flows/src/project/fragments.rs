@@ -15,7 +15,7 @@ use super::mcp_servers::unavailable_mcp_tools;
 use super::project_context::ProjectFlowContext;
 use super::routing::{NextPhaseOption, offered_options};
 use super::spec::*;
-use super::state::{LogEntry, LogSpeaker, LogText, RoutingTurn};
+use super::state::{ProjectLogEntry, ProjectLogSpeaker, ProjectLogText, RoutingTurn};
 use super::text::{last_chars, truncate_chars};
 use super::tools::{ROUTER_ROLE, phase_tools};
 use crate::fragment_specs::MESSAGE_FRAGMENT;
@@ -213,23 +213,23 @@ fn render_message(context: &ProjectFlowContext<'_>) -> RenderedFragment {
     RenderedFragment::New { text, source: FragmentSource::Message(last.message), why: "the user's message".to_owned() }
 }
 
-fn log_entry_template_data(context: &ProjectFlowContext<'_>, entry: &LogEntry) -> Value {
+fn log_entry_template_data(context: &ProjectFlowContext<'_>, entry: &ProjectLogEntry) -> Value {
     let text = match &entry.text {
-        LogText::Stored(text) => context.view.read_text(*text).to_string(),
-        LogText::Inline(text) => text.clone(),
+        ProjectLogText::Stored(text) => context.view.read_text(*text).to_string(),
+        ProjectLogText::Inline(text) => text.clone(),
     };
     let speaker = match &entry.speaker {
-        LogSpeaker::User { .. } => "the user".to_owned(),
-        LogSpeaker::Agent(agent) => context.display_name(agent),
-        LogSpeaker::Workspace => "the workspace".to_owned(),
+        ProjectLogSpeaker::User { .. } => "the user".to_owned(),
+        ProjectLogSpeaker::Agent(agent) => context.display_name(agent),
+        ProjectLogSpeaker::Workspace => "the workspace".to_owned(),
     };
     json!({"speaker": speaker, "text": wrap_in_code_fence(&truncate_chars(text.trim(), LOG_ENTRY_CHARS_MAX))})
 }
 
 /// Returns whether an entry is one of the messages that the current turn answers, which has a fragment of its own.
-fn is_current_message(context: &ProjectFlowContext<'_>, entry: &LogEntry) -> bool {
+fn is_current_message(context: &ProjectFlowContext<'_>, entry: &ProjectLogEntry) -> bool {
     let turn = context.view.session.current_turn.as_ref();
-    let LogSpeaker::User { message } = &entry.speaker else { return false };
+    let ProjectLogSpeaker::User { message } = &entry.speaker else { return false };
     turn.is_some_and(|turn| turn.messages.iter().any(|current| current.message == *message))
 }
 
@@ -245,7 +245,7 @@ fn render_recent_log(context: &ProjectFlowContext<'_>) -> RenderedFragment {
 /// What happened since the agent's last call, each entry once, with its author.
 fn render_unseen(context: &ProjectFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
     let seen = context.state().agents.get(agent).map_or(0, |progress| progress.seen_entries);
-    let is_own = |entry: &LogEntry| entry.speaker == LogSpeaker::Agent(agent.clone());
+    let is_own = |entry: &ProjectLogEntry| entry.speaker == ProjectLogSpeaker::Agent(agent.clone());
     let entries =
         context.state().log.entries_after(seen).filter(|entry| !is_own(entry) && !is_current_message(context, entry));
     let lines: Vec<Value> = entries.map(|entry| log_entry_template_data(context, entry)).collect();

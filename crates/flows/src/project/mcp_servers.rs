@@ -16,12 +16,12 @@ use super::project_context::ProjectFlowContext;
 use super::text::truncate_chars;
 use super::tools::agent_tools;
 use crate::limits::MCP_PROBLEM_CHARS_MAX;
-use crate::mcp_tools::{LIST_MCP_TOOLS, ListMcpToolsArguments, McpToolListing, McpToolName};
+use crate::mcp_tools::{LIST_MCP_TOOLS, ListMcpToolsArguments, ListMcpToolsResult, McpToolName};
 
 /// What is known about the tools of MCP servers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct ListedMcpTools {
+pub(super) struct KnownMcpServerTools {
     /// The descriptions for models, by name of the tool.
     described: BTreeMap<String, ModelToolSpec>,
     /// Why servers could not be asked last time, by name of the server.
@@ -48,7 +48,7 @@ pub(super) fn request_listing(context: &ProjectFlowContext<'_>) -> Option<FlowSt
 
 /// Describes a tool to a model; `None` if the server of the tool did not describe it.
 pub(super) fn describe_mcp_tool<'t>(
-    listed: &ListedMcpTools,
+    listed: &KnownMcpServerTools,
     declared: &'t ModelToolSpec,
 ) -> Option<Cow<'t, ModelToolSpec>> {
     match McpToolName::parse(declared.name.as_str()) {
@@ -100,7 +100,7 @@ pub(crate) fn check_mcp_arguments(tool: &ModelToolSpec, arguments: &Value) -> Re
     }
 }
 
-impl ListedMcpTools {
+impl KnownMcpServerTools {
     /// Returns the description of a tool, if its server gave one.
     pub(super) fn find(&self, name: &str) -> Option<&ModelToolSpec> {
         self.described.get(name)
@@ -114,7 +114,7 @@ impl ListedMcpTools {
 
     /// Applies what the servers said. The tools of a server that could not be asked stay as they were.
     pub(super) fn apply_listing(&mut self, outcome: ToolRunOutcome, value: Option<&Value>) {
-        let listing = value.and_then(|value| serde_json::from_value::<McpToolListing>(value.clone()).ok());
+        let listing = value.and_then(|value| serde_json::from_value::<ListMcpToolsResult>(value.clone()).ok());
         let Some(listing) = listing.filter(|_| outcome == ToolRunOutcome::Done) else { return };
         self.problems.clear();
         for (server, listed) in listing.servers {

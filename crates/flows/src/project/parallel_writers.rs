@@ -26,23 +26,23 @@ use crate::workspace_tools::{
 /// The copies of agents that work at the same time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct WriterCopies {
-    by_agent: BTreeMap<AgentName, WriterCopy>,
+pub(super) struct AgentWorkspaceCopies {
+    by_agent: BTreeMap<AgentName, AgentWorkspaceCopy>,
     /// The runs that work on copies, with the agent of the copy.
     runs: BTreeMap<ToolRunId, AgentName>,
 }
 
 /// The copy in which an agent works.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct WriterCopy {
+struct AgentWorkspaceCopy {
     /// The full name; empty while the copy is being created.
     name: String,
-    status: WriterCopyStatus,
+    status: AgentWorkspaceCopyStatus,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum WriterCopyStatus {
+enum AgentWorkspaceCopyStatus {
     Requested,
     /// There is no copy, so the agent works in the workspace itself.
     NotCreated,
@@ -95,23 +95,27 @@ pub(super) fn merge_next_copy(context: &ProjectFlowContext<'_>) -> Option<Vec<Fl
         return None;
     }
     let (agent, copy, status) = copies.by_agent.iter().find_map(|(agent, copy)| match copy.status {
-        WriterCopyStatus::Open | WriterCopyStatus::Merged => Some((agent, copy.name.clone(), copy.status)),
-        WriterCopyStatus::Requested | WriterCopyStatus::NotCreated | WriterCopyStatus::NotMerged => None,
+        AgentWorkspaceCopyStatus::Open | AgentWorkspaceCopyStatus::Merged => {
+            Some((agent, copy.name.clone(), copy.status))
+        }
+        AgentWorkspaceCopyStatus::Requested
+        | AgentWorkspaceCopyStatus::NotCreated
+        | AgentWorkspaceCopyStatus::NotMerged => None,
     })?;
     let request = match status {
-        WriterCopyStatus::Merged => WorkspaceToolRequest::RemoveCopy(RemoveWorkspaceCopyArguments { copy }),
+        AgentWorkspaceCopyStatus::Merged => WorkspaceToolRequest::RemoveCopy(RemoveWorkspaceCopyArguments { copy }),
         _ => WorkspaceToolRequest::MergeCopy(MergeWorkspaceCopyArguments { copy }),
     };
     // A merge changes the workspace.
     Some(workspace_claim::request_claim(context).unwrap_or_else(|| vec![request.into_step(Some(agent.clone()))]))
 }
 
-impl WriterCopies {
+impl AgentWorkspaceCopies {
     pub(super) fn apply_run_opened(&mut self, opened: &ToolRunOpened) {
         let Some(agent) = opened.agent.as_ref().filter(|_| opened.requested_by.is_none()) else { return };
         let tool = WorkspaceTool::from_name(opened.tool.as_str());
         if tool == Some(WorkspaceTool::CreateCopy) {
-            let copy = WriterCopy { name: String::new(), status: WriterCopyStatus::Requested };
+            let copy = AgentWorkspaceCopy { name: String::new(), status: AgentWorkspaceCopyStatus::Requested };
             self.by_agent.insert(agent.clone(), copy);
         }
         if matches!(tool, Some(WorkspaceTool::CreateCopy | WorkspaceTool::MergeCopy | WorkspaceTool::RemoveCopy)) {
@@ -133,19 +137,19 @@ impl WriterCopies {
             WorkspaceTool::CreateCopy => {
                 let created = value.and_then(|value| serde_json::from_value::<CreateWorkspaceCopyResult>(value).ok());
                 *copy = match created {
-                    Some(created) => WriterCopy { name: created.copy, status: WriterCopyStatus::Open },
-                    None => WriterCopy { name: String::new(), status: WriterCopyStatus::NotCreated },
+                    Some(created) => AgentWorkspaceCopy { name: created.copy, status: AgentWorkspaceCopyStatus::Open },
+                    None => AgentWorkspaceCopy { name: String::new(), status: AgentWorkspaceCopyStatus::NotCreated },
                 };
                 None
             }
             WorkspaceTool::MergeCopy => {
                 let merged = value.and_then(|value| serde_json::from_value::<MergeWorkspaceCopyResult>(value).ok());
                 let Some(merged) = merged else {
-                    copy.status = WriterCopyStatus::NotMerged;
+                    copy.status = AgentWorkspaceCopyStatus::NotMerged;
                     let summary = format!("its copy `{}` could not be merged, and is kept", copy.name);
                     return Some(UnmergedAgentChanges { agent, details: summary.clone(), summary });
                 };
-                copy.status = WriterCopyStatus::Merged;
+                copy.status = AgentWorkspaceCopyStatus::Merged;
                 (!merged.conflicts.is_empty()).then(|| UnmergedAgentChanges::from_conflicts(agent, &merged))
             }
             _ => {
@@ -158,14 +162,14 @@ impl WriterCopies {
 
     /// Applies that a routing turn was opened, or that the next turn has begun: merges that failed are tried again.
     pub(super) fn retry_failed_merges(&mut self) {
-        for copy in self.by_agent.values_mut().filter(|copy| copy.status == WriterCopyStatus::NotMerged) {
-            copy.status = WriterCopyStatus::Open;
+        for copy in self.by_agent.values_mut().filter(|copy| copy.status == AgentWorkspaceCopyStatus::NotMerged) {
+            copy.status = AgentWorkspaceCopyStatus::Open;
         }
     }
 
     /// Applies that a routing turn was closed. Agents without a copy may get one next time.
     pub(super) fn forget_missing_copies(&mut self) {
-        self.by_agent.retain(|_, copy| copy.status != WriterCopyStatus::NotCreated);
+        self.by_agent.retain(|_, copy| copy.status != AgentWorkspaceCopyStatus::NotCreated);
     }
 }
 

@@ -3,11 +3,11 @@
 use segue_core::event::{CallRequest, TurnOutcome};
 use segue_core::flow::{FlowContext, FlowSpec, FlowStep, NewOrStoredReplyText};
 use segue_core::ids::{AgentName, PhaseName, SessionId, UnixMillis};
-use segue_core::phase::{ConditionVerdict, PhaseGraphState, TransitionProposer};
+use segue_core::phase::{PhaseConditionVerdict, PhaseGraphState, PhaseTransitionProposer};
 
 use super::definition::{ActionMode, FlowDefinition, PhaseDefinition};
 use super::facts::{AskUserReason, ProjectFact};
-use super::settings::Settings;
+use super::settings::ProjectSettings;
 use super::spec::{agent_role, phases_key};
 use super::state::ProjectState;
 use super::tools::ROUTER_ROLE;
@@ -20,7 +20,7 @@ pub(super) struct ProjectFlowContext<'a> {
     pub(super) view: &'a FlowContext<'a, ProjectState>,
     pub(super) definition: &'a FlowDefinition,
     pub(super) spec: &'a FlowSpec,
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a ProjectSettings,
 }
 
 impl<'a> ProjectFlowContext<'a> {
@@ -80,13 +80,13 @@ impl<'a> ProjectFlowContext<'a> {
     /// Returns the phases that the router may choose now. Whether the user asked for something is left open.
     pub(super) fn phases_router_may_choose(&self) -> Vec<PhaseName> {
         let evaluate = |condition: &str| match condition == super::definition::FlowCondition::UserAsked.as_str() {
-            true if self.has_user_message() => ConditionVerdict::Holds,
+            true if self.has_user_message() => PhaseConditionVerdict::Holds,
             _ => conditions::evaluate_condition(self, condition),
         };
         self.view.session.allowed_phases(
             self.spec,
             &phases_key(),
-            &TransitionProposer::Role(ROUTER_ROLE.into()),
+            &PhaseTransitionProposer::Role(ROUTER_ROLE.into()),
             evaluate,
         )
     }

@@ -40,7 +40,7 @@ pub(super) fn rehearse_reply(context: &ProjectFlowContext<'_>, call: &CallOpened
         return Some(rehearse_routing(context).to_string().into());
     }
     let agent = call.agent.as_ref()?;
-    let rehearsal = AgentRehearsal { context, agent, phase: context.phase(), call };
+    let rehearsal = ProjectRehearsal { context, agent, phase: context.phase(), call };
     Some(rehearsal.reply())
 }
 
@@ -96,14 +96,14 @@ fn routing_reason(phase: &PhaseName, failed: bool) -> String {
     if failed { format!("a check failed, so `{phase}` comes next") } else { format!("`{phase}` comes next") }
 }
 
-struct AgentRehearsal<'a> {
+struct ProjectRehearsal<'a> {
     context: &'a ProjectFlowContext<'a>,
     agent: &'a AgentName,
     phase: &'a PhaseDefinition,
     call: &'a CallOpened,
 }
 
-impl AgentRehearsal<'_> {
+impl ProjectRehearsal<'_> {
     fn reply(&self) -> FlowRehearsalReply {
         match self.phase.completion {
             CompletionMode::Answer => self.rehearse_talk(),

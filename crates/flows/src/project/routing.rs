@@ -6,11 +6,11 @@ mod answer;
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, PhaseName};
-use segue_core::phase::{TransitionNote, TransitionProposer};
+use segue_core::phase::{PhaseTransitionNote, PhaseTransitionProposer};
 use serde_json::{Value, json};
 
 use super::definition::{CompletionMode, EdgeDefinition, PhaseDefinition, PhaseKindDefinition};
-use super::facts::{AskUserReason, NextPhaseAndAgents, ProjectFact, RoutedBy};
+use super::facts::{AskUserReason, NextPhaseAndAgents, ProjectFact, RoutingDecisionMaker};
 use super::project_context::ProjectFlowContext;
 use super::spec::{ASK_ROUTE, is_talk_phase, phases_key};
 use super::tools::ROUTER_ROLE;
@@ -142,7 +142,14 @@ pub(super) fn route(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
     {
         let option = phase_option(context, phase);
         let agents = option.agents.iter().take(if option.all_agents { usize::MAX } else { 1 }).cloned().collect();
-        return record_routing_decision(context, option.phase, agents, "the user granted it", RoutedBy::User, None);
+        return record_routing_decision(
+            context,
+            option.phase,
+            agents,
+            "the user granted it",
+            RoutingDecisionMaker::User,
+            None,
+        );
     }
     let options = route_options(context);
     if is_out_of_visits(context, &options) {
@@ -155,7 +162,14 @@ pub(super) fn route(context: &ProjectFlowContext<'_>) -> Vec<FlowStep> {
         [] => context.stop_to_ask_user(AskUserReason::Loop),
         [only] if only.needs_no_router_choice() => {
             let agents = only.agents.clone();
-            record_routing_decision(context, only.phase.clone(), agents, "the only possibility", RoutedBy::Code, None)
+            record_routing_decision(
+                context,
+                only.phase.clone(),
+                agents,
+                "the only possibility",
+                RoutingDecisionMaker::Code,
+                None,
+            )
         }
         options => vec![FlowStep::Call(CallRequest {
             output_schema: routing_schema(options),
@@ -177,7 +191,7 @@ fn route_to_default_agent(context: &ProjectFlowContext<'_>, why: &str) -> Vec<Fl
     if agents.is_empty() {
         return context.stop_to_ask_user(AskUserReason::Loop);
     }
-    record_routing_decision(context, option.phase, agents, why, RoutedBy::Default, None)
+    record_routing_decision(context, option.phase, agents, why, RoutingDecisionMaker::Default, None)
 }
 
 /// Returns the JSON schema of the router's answer. The names are in the order in which they should be written, because schemas
@@ -208,21 +222,23 @@ fn record_routing_decision(
     phase: PhaseName,
     agents: Vec<AgentName>,
     reason: &str,
-    by: RoutedBy,
+    by: RoutingDecisionMaker,
     user_words: Option<String>,
 ) -> Vec<FlowStep> {
     let proposer = match by {
-        RoutedBy::Router => TransitionProposer::Role(ROUTER_ROLE.into()),
-        RoutedBy::Code | RoutedBy::Default | RoutedBy::User => TransitionProposer::Engine,
+        RoutingDecisionMaker::Router => PhaseTransitionProposer::Role(ROUTER_ROLE.into()),
+        RoutingDecisionMaker::Code | RoutingDecisionMaker::Default | RoutingDecisionMaker::User => {
+            PhaseTransitionProposer::Engine
+        }
     };
     let finished_by = context.state().turns.back().and_then(|turn| turn.completions.iter().next_back());
     let label = match (by, finished_by) {
-        (RoutedBy::Router, _) => "router".to_owned(),
+        (RoutingDecisionMaker::Router, _) => "router".to_owned(),
         (_, Some((agent, _))) => context.display_name(agent),
         (_, None) => "engine".to_owned(),
     };
     let summary = account::handoff_summary(context);
-    let note = TransitionNote {
+    let note = PhaseTransitionNote {
         proposer_label: Some(label),
         reason: Some(reason.to_owned()),
         message: Some(account::transition_message(context, &phase, &agents, reason)),
@@ -268,7 +284,7 @@ pub(super) fn handle_router_answer(
         parsed.phase,
         parsed.agents,
         &parsed.reason,
-        RoutedBy::Router,
+        RoutingDecisionMaker::Router,
         parsed.user_words,
     );
     steps.into_iter().chain(decided).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::flow::{SettingSpec, SettingType, resolve_settings};
+use segue_core::flow::{FlowSettingSpec, FlowSettingType, resolve_settings};
 use serde_json::{Value, json};
 
 use super::definition::{ActionMode, AgentDefinition, FlowDefinition, PlanApprovalMode};
@@ -15,7 +15,7 @@ const CHECKS_SETTING: &str = "checks";
 
 /// The settings of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct ProjectSettings {
     /// The workspace in which agents work; `None` if the session has none.
     pub(super) workspace: Option<String>,
     /// Whether the session works in a copy of the workspace.
@@ -28,43 +28,44 @@ pub(super) struct Settings {
 }
 
 /// Returns the declarations of all settings.
-pub(super) fn setting_specs(definition: &FlowDefinition) -> Vec<SettingSpec> {
+pub(super) fn setting_specs(definition: &FlowDefinition) -> Vec<FlowSettingSpec> {
     let approval = match definition.defaults.plan_approval {
         PlanApprovalMode::User => "user",
         PlanApprovalMode::Auto => "auto",
     };
     let checks: Vec<&str> = definition.checks.iter().map(|check| check.command.as_str()).collect();
-    let command = Box::new(SettingType::LongText(CHECK_COMMAND_CHARS_MAX));
+    let command = Box::new(FlowSettingType::LongText(CHECK_COMMAND_CHARS_MAX));
     vec![
-        SettingSpec::new(
+        FlowSettingSpec::new(
             PLAN_APPROVAL_SETTING,
-            SettingType::Choice(vec!["user".to_owned(), "auto".to_owned()]),
+            FlowSettingType::Choice(vec!["user".to_owned(), "auto".to_owned()]),
             "who approves a plan before it is carried out",
         )
         .with_default(approval),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             CHECKS_SETTING,
-            SettingType::List { item: command, items_max: DEFINITION_CHECKS_MAX },
+            FlowSettingType::List { item: command, items_max: DEFINITION_CHECKS_MAX },
             "commands that test the content of the workspace, besides its own",
         )
         .with_default(json!(checks)),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             ACTIONS_SETTING,
             action_modes_setting_type(definition),
             "how agents choose their actions: with the tool calls of their model or with a small schema; for all, or by agent",
         ),
-        SettingSpec::new(WORKSPACE_SETTING, SettingType::Text, "the workspace in which agents work").with_default(""),
-        SettingSpec::new(COPY_SETTING, SettingType::Text, "the isolated copy of the workspace to work in")
+        FlowSettingSpec::new(WORKSPACE_SETTING, FlowSettingType::Text, "the workspace in which agents work")
+            .with_default(""),
+        FlowSettingSpec::new(COPY_SETTING, FlowSettingType::Text, "the isolated copy of the workspace to work in")
             .with_default(""),
     ]
 }
 
 /// One mode for all agents, or a table with the modes of single agents.
-fn action_modes_setting_type(definition: &FlowDefinition) -> SettingType {
-    let mode = || SettingType::Choice(ActionMode::ALL.map(|mode| mode.as_str().to_owned()).into());
+fn action_modes_setting_type(definition: &FlowDefinition) -> FlowSettingType {
+    let mode = || FlowSettingType::Choice(ActionMode::ALL.map(|mode| mode.as_str().to_owned()).into());
     let agents = definition.agents.iter();
-    let agents = agents.map(|agent| SettingSpec::new(&agent.name, mode(), "how this agent chooses its actions"));
-    SettingType::OneOf(vec![mode(), SettingType::Table(agents.collect())])
+    let agents = agents.map(|agent| FlowSettingSpec::new(&agent.name, mode(), "how this agent chooses its actions"));
+    FlowSettingType::OneOf(vec![mode(), FlowSettingType::Table(agents.collect())])
 }
 
 fn parse_action_modes(definition: &FlowDefinition, value: &Value) -> BTreeMap<String, ActionMode> {
@@ -75,7 +76,7 @@ fn parse_action_modes(definition: &FlowDefinition, value: &Value) -> BTreeMap<St
     definition.agents.iter().filter_map(mode_of).collect()
 }
 
-impl Settings {
+impl ProjectSettings {
     /// Reads settings. Invalid values were refused when the session was opened.
     pub(super) fn parse(definition: &FlowDefinition, value: &Value) -> Self {
         let (resolved, _) = resolve_settings(&setting_specs(definition), value);

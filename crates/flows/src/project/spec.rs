@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use segue_core::context::{ContextKind, FragmentSpec};
+use segue_core::context::{FragmentContentKind, FragmentSpec};
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::{FlowSpec, PrivateAskKind, RoleCallLimits, RoleSpec};
 use segue_core::ids::{PhaseName, RoleName, ToolName};
 use segue_core::phase::{
     Guard, PhaseAllowedTools, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit,
-    PhaseSpec, TransitionProposerKind,
+    PhaseSpec, PhaseTransitionProposerKind,
 };
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
@@ -146,7 +146,7 @@ fn condition_guard(condition: FlowCondition) -> Guard {
     let guard = Guard::Condition(condition.as_str().to_owned());
     match condition {
         FlowCondition::UserAsked => Guard::Any(vec![
-            Guard::ProposedBy([TransitionProposerKind::User, TransitionProposerKind::Operator].into()),
+            Guard::ProposedBy([PhaseTransitionProposerKind::User, PhaseTransitionProposerKind::Operator].into()),
             guard,
         ]),
         _ => guard,
@@ -188,16 +188,16 @@ fn phase_spec(definition: &FlowDefinition, phase: &PhaseDefinition) -> PhaseSpec
 fn router_role_spec() -> RoleSpec {
     let mut role = RoleSpec::new(ROUTER_ROLE, Scope::Fresh)
         .with_phase_graph(PHASES_GRAPH)
-        .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, FragmentContentKind::Instruction))
         .with_ask(
             ASK_ROUTE,
             [
-                fragment_keeping_end(ROUTING_HISTORY_FRAGMENT, ContextKind::Reasoning, 6_000),
-                fragment_keeping_end(UNSEEN_FRAGMENT, ContextKind::Conversation, 3_000),
-                fragment_keeping_start(EVIDENCE_FRAGMENT, ContextKind::Knowledge, 2_000),
-                fragment_keeping_start(FEEDBACK_FRAGMENT, ContextKind::Task, 2_000),
+                fragment_keeping_end(ROUTING_HISTORY_FRAGMENT, FragmentContentKind::Reasoning, 6_000),
+                fragment_keeping_end(UNSEEN_FRAGMENT, FragmentContentKind::Conversation, 3_000),
+                fragment_keeping_start(EVIDENCE_FRAGMENT, FragmentContentKind::Knowledge, 2_000),
+                fragment_keeping_start(FEEDBACK_FRAGMENT, FragmentContentKind::Task, 2_000),
                 message_fragment(),
-                fragment_keeping_start(OPTIONS_FRAGMENT, ContextKind::Task, 4_000),
+                fragment_keeping_start(OPTIONS_FRAGMENT, FragmentContentKind::Task, 4_000),
             ],
         );
     role.reply_tokens_max = DECISION_TOKENS_MAX;
@@ -214,32 +214,32 @@ fn agent_role_spec(
         None => (RoleName::from(agent.name.as_str()), Scope::per_session()),
         Some(phase) => (agent_role(&agent.name, phase), Scope::per_phase()),
     };
-    let notice = || fragment_keeping_start(NOTICE_FRAGMENT, ContextKind::Task, 4_000);
-    let result = || fragment_keeping_start(RESULT_FRAGMENT, ContextKind::Knowledge, 6_000);
-    let action = || fragment_keeping_start(ACTION_FRAGMENT, ContextKind::Task, 6_000);
+    let notice = || fragment_keeping_start(NOTICE_FRAGMENT, FragmentContentKind::Task, 4_000);
+    let result = || fragment_keeping_start(RESULT_FRAGMENT, FragmentContentKind::Knowledge, 6_000);
+    let action = || fragment_keeping_start(ACTION_FRAGMENT, FragmentContentKind::Task, 6_000);
     let context = || {
         vec![
-            fragment_keeping_start(PHASE_FRAGMENT, ContextKind::Task, 2_000),
-            fragment_keeping_start(HANDOFF_FRAGMENT, ContextKind::Handover, 2_000),
-            fragment_keeping_end(UNSEEN_FRAGMENT, ContextKind::Conversation, 6_000),
-            fragment_keeping_start(PLAN_FRAGMENT, ContextKind::Reasoning, 4_000),
-            fragment_keeping_start(FILES_FRAGMENT, ContextKind::Knowledge, 2_000),
-            fragment_keeping_end(EVIDENCE_FRAGMENT, ContextKind::Knowledge, 4_000),
-            fragment_keeping_start(TASK_FRAGMENT, ContextKind::Task, 1_000),
+            fragment_keeping_start(PHASE_FRAGMENT, FragmentContentKind::Task, 2_000),
+            fragment_keeping_start(HANDOFF_FRAGMENT, FragmentContentKind::Handover, 2_000),
+            fragment_keeping_end(UNSEEN_FRAGMENT, FragmentContentKind::Conversation, 6_000),
+            fragment_keeping_start(PLAN_FRAGMENT, FragmentContentKind::Reasoning, 4_000),
+            fragment_keeping_start(FILES_FRAGMENT, FragmentContentKind::Knowledge, 2_000),
+            fragment_keeping_end(EVIDENCE_FRAGMENT, FragmentContentKind::Knowledge, 4_000),
+            fragment_keeping_start(TASK_FRAGMENT, FragmentContentKind::Task, 1_000),
             message_fragment(),
             result(),
             notice(),
             action(),
         ]
     };
-    let unseen = || fragment_keeping_end(UNSEEN_FRAGMENT, ContextKind::Conversation, 4_000);
-    let situation = || fragment_keeping_start(SITUATION_FRAGMENT, ContextKind::Knowledge, 6_000);
-    let content = || fragment_keeping_start(CONTENT_FRAGMENT, ContextKind::Task, CONTENT_TOKENS_MAX);
+    let unseen = || fragment_keeping_end(UNSEEN_FRAGMENT, FragmentContentKind::Conversation, 4_000);
+    let situation = || fragment_keeping_start(SITUATION_FRAGMENT, FragmentContentKind::Knowledge, 6_000);
+    let content = || fragment_keeping_start(CONTENT_FRAGMENT, FragmentContentKind::Task, CONTENT_TOKENS_MAX);
     let mut role = RoleSpec::new(name.as_str(), scope)
         .with_phase_graph(PHASES_GRAPH)
-        .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, ContextKind::Instruction))
-        .with_opening_fragment(fragment_keeping_start(GUIDE_FRAGMENT, ContextKind::Knowledge, 3_000))
-        .with_opening_fragment(fragment_keeping_end(LESSONS_FRAGMENT, ContextKind::Knowledge, 3_000))
+        .with_opening_fragment(FragmentSpec::stable(INSTRUCTION_FRAGMENT, FragmentContentKind::Instruction))
+        .with_opening_fragment(fragment_keeping_start(GUIDE_FRAGMENT, FragmentContentKind::Knowledge, 3_000))
+        .with_opening_fragment(fragment_keeping_end(LESSONS_FRAGMENT, FragmentContentKind::Knowledge, 3_000))
         .with_ask(ASK_TALK, context())
         .with_private_ask(ASK_WORK, PrivateAskKind::InThread, context())
         .with_private_ask(ASK_REFLECT, PrivateAskKind::InThread, context())

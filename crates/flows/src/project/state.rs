@@ -14,13 +14,13 @@ use super::facts::{
     AgentCompletionReport, AgentLesson, AgentTurnEndKind, AskUserReason, NextPhaseAndAgents, PlanApprover, ProjectPlan,
     WorkspaceCheckVerdict,
 };
-use super::mcp_servers::ListedMcpTools;
-use super::parallel_writers::WriterCopies;
+use super::mcp_servers::KnownMcpServerTools;
+use super::parallel_writers::AgentWorkspaceCopies;
 use super::workspace_claim::WorkspaceClaimWait;
 use crate::limits::REFLECTION_TRIES_MAX;
-use crate::workspace_tools::{ChecksResult, CommandRun, FileChange};
+use crate::workspace_tools::{ChecksResult, FileChange, WorkspaceCommandRun};
 
-pub(super) use log::{LogEntry, LogSpeaker, LogText, ProjectLog};
+pub(super) use log::{ProjectLog, ProjectLogEntry, ProjectLogSpeaker, ProjectLogText};
 
 /// The state of a session of the project flow.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct ProjectState {
     pub(super) guide: Option<String>,
     /// Files changed since work began, by path.
     pub(super) changed_files: BTreeMap<String, FileChange>,
-    pub(super) checkpoints: VecDeque<CheckpointEntry>,
+    pub(super) checkpoints: VecDeque<ProjectWorkspaceCheckpoint>,
     /// The tool runs that have not ended.
     pub(super) runs: BTreeMap<ToolRunId, OpenAgentToolRun>,
     /// The agents' calls that have not ended.
@@ -91,9 +91,9 @@ pub struct ProjectState {
     /// The session that works in the workspace, while this one waits for its turn.
     pub(super) claim_wait: Option<WorkspaceClaimWait>,
     /// The tools of MCP servers, as the servers described them.
-    pub(super) mcp: ListedMcpTools,
+    pub(super) mcp: KnownMcpServerTools,
     /// The copies of agents that work at the same time.
-    pub(super) writer_copies: WriterCopies,
+    pub(super) writer_copies: AgentWorkspaceCopies,
 }
 
 /// A tool run that has not ended.
@@ -191,7 +191,7 @@ pub(super) struct ProjectAgentState {
     /// The digest of each file that the agent has read, by path.
     pub(super) read_files: BTreeMap<String, String>,
     /// The progress in the current routing turn.
-    pub(super) current: AgentRoutingTurnProgress,
+    pub(super) current: AgentProgressInRoutingTurn,
 }
 
 impl ProjectAgentState {
@@ -212,7 +212,7 @@ impl ProjectAgentState {
 /// An agent's progress in the current routing turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct AgentRoutingTurnProgress {
+pub(super) struct AgentProgressInRoutingTurn {
     pub(super) turn: u32,
     pub(super) reminded: bool,
     pub(super) refused_completions: u32,
@@ -235,7 +235,7 @@ pub(super) struct AgentRoutingTurnProgress {
     /// The result of a run that the agent requested in its text, until the agent has seen it.
     pub(super) last_result: Option<TextToolCallResult>,
     /// The last command, if it failed.
-    pub(super) failed_command: Option<CommandRun>,
+    pub(super) failed_command: Option<WorkspaceCommandRun>,
 }
 
 /// A file that an agent is going to write as a whole.
@@ -305,7 +305,7 @@ pub(super) struct PlanWithApproval {
 
 /// A checkpoint of the workspace's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct CheckpointEntry {
+pub(super) struct ProjectWorkspaceCheckpoint {
     pub(super) checkpoint: String,
     pub(super) label: String,
     pub(super) visit: u32,
@@ -346,13 +346,13 @@ impl ProjectState {
     }
 
     /// Returns an agent's progress in the current routing turn.
-    pub(super) fn current_work(&self, agent: &AgentName) -> AgentRoutingTurnProgress {
+    pub(super) fn current_work(&self, agent: &AgentName) -> AgentProgressInRoutingTurn {
         let turn = self.turns.back().map_or(0, |turn| turn.id);
         let current = self.agents.get(agent).map(|progress| &progress.current);
         current
             .filter(|current| current.turn == turn)
             .cloned()
-            .unwrap_or_else(|| AgentRoutingTurnProgress { turn, ..Default::default() })
+            .unwrap_or_else(|| AgentProgressInRoutingTurn { turn, ..Default::default() })
     }
 
     /// Returns the participants that have not reflected yet.

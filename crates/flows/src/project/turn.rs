@@ -3,7 +3,7 @@
 use segue_core::event::{PhaseEntered, TurnOutcome};
 use segue_core::flow::FlowStep;
 use segue_core::ids::PhaseName;
-use segue_core::phase::{TransitionCause, TransitionNote, TransitionProposer};
+use segue_core::phase::{PhaseTransitionCause, PhaseTransitionNote, PhaseTransitionProposer};
 
 use super::definition::{CompletionMode, PhaseKindDefinition, PlanApprovalMode};
 use super::facts::{AskUserReason, PlanApprover, ProjectFact};
@@ -21,8 +21,8 @@ pub(super) fn handle_turn_started(context: &ProjectFlowContext<'_>) -> Vec<FlowS
     let is_done = context.state().visit.turns_closed > 0 && reflected;
     match phase.on_message.as_ref().filter(|_| is_done && context.has_user_message()) {
         Some(to) => {
-            let (to, note) = (to.as_str().into(), TransitionNote::default());
-            vec![FlowStep::ProposePhase { phase: phases_key(), to, by: TransitionProposer::Engine, note }]
+            let (to, note) = (to.as_str().into(), PhaseTransitionNote::default());
+            vec![FlowStep::ProposePhase { phase: phases_key(), to, by: PhaseTransitionProposer::Engine, note }]
         }
         None => advance_unless_waiting(context),
     }
@@ -134,9 +134,9 @@ pub(super) fn handle_phase_entered(context: &ProjectFlowContext<'_>, entered: &P
     let transition = &entered.transition;
     let is_running = context.view.session.current_turn.is_some();
     match &transition.cause {
-        TransitionCause::Expired { .. } => handle_phase_limit_expired(context),
-        TransitionCause::RolledBack { .. } if is_running => vec![FlowStep::EndTurn(TurnOutcome::Cancelled)],
-        TransitionCause::RolledBack { to_visit } => {
+        PhaseTransitionCause::Expired { .. } => handle_phase_limit_expired(context),
+        PhaseTransitionCause::RolledBack { .. } if is_running => vec![FlowStep::EndTurn(TurnOutcome::Cancelled)],
+        PhaseTransitionCause::RolledBack { to_visit } => {
             vec![reply_step(account::render_rollback_reply(context, *to_visit))]
         }
         _ if context.state().decision.is_some() => carry_out_decision(context),

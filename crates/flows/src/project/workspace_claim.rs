@@ -15,7 +15,7 @@ use super::text::count_with_noun;
 use super::tools::phase_changes_files;
 use crate::limits::{CLAIM_WAIT_MS, WORKSPACE_WAIT_MS};
 use crate::workspace::requests::{
-    ExclusiveClaimQuery, WorkspaceClaimStatus, WorkspaceSessionRequest, parse_workspace_reply,
+    WorkspaceClaimStatusQuery, WorkspaceClaimStatusReply, WorkspaceSessionRequest, parse_workspace_reply,
 };
 
 /// The name of the claim.
@@ -58,7 +58,7 @@ pub(super) fn request_claim(context: &ProjectFlowContext<'_>) -> Option<Vec<Flow
     }
     let workspace = context.workspace_session()?;
     let name = EXECUTE_CLAIM.to_owned();
-    let status = WorkspaceSessionRequest::ClaimStatus(ExclusiveClaimQuery { name: name.clone() });
+    let status = WorkspaceSessionRequest::ClaimStatus(WorkspaceClaimStatusQuery { name: name.clone() });
     Some(vec![
         FlowStep::Claim { workspace: workspace.clone(), name, wait_ms: CLAIM_WAIT_MS },
         status.into_step(workspace, WORKSPACE_WAIT_MS),
@@ -87,7 +87,7 @@ pub(super) fn handle_claim_answer(context: &ProjectFlowContext<'_>, ask: AskId, 
         }
         (Some(CLAIM_STATUS_TOPIC), AskOutcome::Answered { body }) => {
             let waits = context.view.session.claim.as_ref().is_some_and(|claim| !claim.is_held);
-            let status = parse_workspace_reply::<WorkspaceClaimStatus>(body).unwrap_or_default();
+            let status = parse_workspace_reply::<WorkspaceClaimStatusReply>(body).unwrap_or_default();
             let own = context.view.session.id.as_ref();
             let other = status.holder.filter(|holder| waits && Some(holder) != own);
             let ahead = status.waiting.iter().take_while(|session| Some(*session) != own).count();

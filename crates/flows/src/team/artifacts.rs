@@ -2,8 +2,8 @@
 //! and what needs them.
 
 use segue_core::flow::{
-    Artifact, ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
-    ArtifactMetric, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent,
+    ArtifactButton, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode,
+    ArtifactMetric, ArtifactNotesItem, ArtifactTableRow, FlowArtifact, TypedArtifactContent,
 };
 use segue_core::ids::AgentName;
 use serde_json::{Value, json};
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::facts::StoryStatus;
 use super::spec::{ARCHITECT_AGENT, PRODUCT_MANAGER_AGENT};
 use super::state::{StoryProgress, TeamState};
-use super::team_context::TeamContext;
+use super::team_context::TeamFlowContext;
 use crate::artifact::new_artifact;
 
 /// Returns the artifacts of the flow.
-pub(super) fn build_artifacts(context: &TeamContext<'_>) -> Vec<Artifact> {
+pub(super) fn build_artifacts(context: &TeamFlowContext<'_>) -> Vec<FlowArtifact> {
     let state = context.state();
     let mut artifacts = Vec::new();
     if state.has_draft {
@@ -43,7 +43,7 @@ fn command_button(label: &str, command: &str, arguments: Value) -> ArtifactButto
     ArtifactButton { label: label.to_owned(), command: command.to_owned(), arguments }
 }
 
-fn spec_artifact(state: &TeamState) -> Artifact {
+fn spec_artifact(state: &TeamState) -> FlowArtifact {
     let row = |id: &str, text: String| ArtifactTableRow {
         id: id.to_owned(),
         group: "spec".to_owned(),
@@ -66,7 +66,7 @@ fn spec_artifact(state: &TeamState) -> Artifact {
     new_artifact("spec", "Spec", TypedArtifactContent::Table { columns, rows })
 }
 
-fn escalations_artifact(state: &TeamState) -> Artifact {
+fn escalations_artifact(state: &TeamState) -> FlowArtifact {
     let rows = state.escalations.iter().map(|need| {
         let is_story = state.stories.contains_key(&need.subject);
         let arguments = json!({"story": need.subject});
@@ -91,7 +91,7 @@ fn escalations_artifact(state: &TeamState) -> Artifact {
     new_artifact("needs_you", "Needs you", TypedArtifactContent::Table { columns, rows: rows.collect() })
 }
 
-fn board_artifact(context: &TeamContext<'_>) -> Artifact {
+fn board_artifact(context: &TeamFlowContext<'_>) -> FlowArtifact {
     let state = context.state();
     let order = [
         StoryStatus::Escalated,
@@ -112,7 +112,7 @@ fn board_artifact(context: &TeamContext<'_>) -> Artifact {
     new_artifact("board", "Stories", TypedArtifactContent::Table { columns, rows })
 }
 
-fn board_row(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactTableRow {
+fn board_row(context: &TeamFlowContext<'_>, progress: &StoryProgress) -> ArtifactTableRow {
     let story = &progress.story;
     let coder = coder_of_story(context, progress);
     let phase = coder.as_ref().map(|agent| context.phase(agent).to_string()).unwrap_or_default();
@@ -152,7 +152,7 @@ fn format_cost(microusd: u64) -> String {
     if microusd == 0 { String::new() } else { format!("${}.{:04}", microusd / 1_000_000, microusd % 1_000_000 / 100) }
 }
 
-fn agents_artifact(context: &TeamContext<'_>) -> Artifact {
+fn agents_artifact(context: &TeamFlowContext<'_>) -> FlowArtifact {
     let others = [PRODUCT_MANAGER_AGENT.into(), ARCHITECT_AGENT.into()];
     let rows = others.into_iter().chain(context.coders()).map(|agent| {
         let coder = context.coder(&agent);
@@ -174,7 +174,7 @@ fn agents_artifact(context: &TeamContext<'_>) -> Artifact {
     new_artifact("agents", "Agents", TypedArtifactContent::Table { columns, rows: rows.collect() })
 }
 
-fn reviews_artifact(state: &TeamState) -> Artifact {
+fn reviews_artifact(state: &TeamState) -> FlowArtifact {
     let mut rows = Vec::new();
     for progress in state.ordered_stories() {
         for given in &progress.reviews {
@@ -202,7 +202,7 @@ fn reviews_artifact(state: &TeamState) -> Artifact {
     new_artifact("reviews", "Reviews", TypedArtifactContent::Table { columns, rows })
 }
 
-fn knowledge_artifact(state: &TeamState) -> Artifact {
+fn knowledge_artifact(state: &TeamState) -> FlowArtifact {
     let graph = &state.knowledge;
     let nodes = graph.nodes.values().map(|node| ArtifactGraphNode {
         id: node.id.clone(),
@@ -232,7 +232,7 @@ fn knowledge_artifact(state: &TeamState) -> Artifact {
 }
 
 /// The stories and what is left for the user, beside the conversation.
-fn progress_artifact(context: &TeamContext<'_>) -> Artifact {
+fn progress_artifact(context: &TeamFlowContext<'_>) -> FlowArtifact {
     let state = context.state();
     let mut items: Vec<ArtifactChecklistItem> =
         state.ordered_stories().map(|story| story_item(context, story)).collect();
@@ -253,7 +253,7 @@ fn progress_artifact(context: &TeamContext<'_>) -> Artifact {
     new_artifact("progress", "Progress", TypedArtifactContent::Checklist { goal, items })
 }
 
-fn story_item(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactChecklistItem {
+fn story_item(context: &TeamFlowContext<'_>, progress: &StoryProgress) -> ArtifactChecklistItem {
     let coder = coder_of_story(context, progress);
     let detail = match (&coder, progress.status) {
         (Some(agent), StoryStatus::InProgress) => format!("{agent}: {}", context.phase(agent)),
@@ -276,7 +276,7 @@ fn story_item(context: &TeamContext<'_>, progress: &StoryProgress) -> ArtifactCh
 }
 
 /// Returns the coder that works on a story.
-fn coder_of_story(context: &TeamContext<'_>, progress: &StoryProgress) -> Option<AgentName> {
+fn coder_of_story(context: &TeamFlowContext<'_>, progress: &StoryProgress) -> Option<AgentName> {
     let is_own = |agent: &AgentName| {
         context.state().assignment(agent).is_some_and(|assignment| assignment.story == progress.story.id)
     };
@@ -284,11 +284,11 @@ fn coder_of_story(context: &TeamContext<'_>, progress: &StoryProgress) -> Option
 }
 
 /// Returns the warnings about the repository as notes.
-fn repository_artifact(state: &TeamState) -> Option<Artifact> {
+fn repository_artifact(state: &TeamState) -> Option<FlowArtifact> {
     let repository = state.repository.as_ref()?;
-    let mut items: Vec<NotesArtifactItem> = Vec::new();
+    let mut items: Vec<ArtifactNotesItem> = Vec::new();
     let mut note =
-        |title: &str, text: String| items.push(NotesArtifactItem { title: title.to_owned(), text, turn: None });
+        |title: &str, text: String| items.push(ArtifactNotesItem { title: title.to_owned(), text, turn: None });
     for warning in &repository.warnings {
         note("Repository", warning.clone());
     }

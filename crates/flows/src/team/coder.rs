@@ -3,7 +3,7 @@
 use segue_core::event::{CallAnswered, CallOpened, CallRequest, Event};
 use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, CallId};
-use segue_core::signal::{BlockSchema, BlockSet, parse_reply};
+use segue_core::signal::{BlockFieldSchema, BlockSet, parse_reply};
 use serde_json::json;
 
 use super::dispatcher::assignment_steps;
@@ -16,7 +16,7 @@ use super::mail::{self, DISPATCHER, REQUEST_TOPIC, REQUEUE_TOPIC};
 use super::repository_tools::{RepositoryTool, RepositoryToolRequest};
 use super::spec::{ARCHITECT_AGENT, CODER_ROLE, TASK_ASK, coder_tools};
 use super::story::Story;
-use super::team_context::{TeamContext, propose_agent_phase};
+use super::team_context::{TeamFlowContext, propose_agent_phase};
 use super::{merging, requests};
 use crate::limits::{BUDGET_REVIEWS_MAX, STORY_ATTEMPTS_MAX};
 use crate::text_tool_call::{TextToolCall, find_text_tool_call};
@@ -25,7 +25,7 @@ use crate::text_tool_call::{TextToolCall, find_text_tool_call};
 const QUESTION_BLOCK: &str = "QUESTION";
 
 /// Does what the phase of a coder requires, unless it is already being done.
-pub(super) fn continue_coder(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+pub(super) fn continue_coder(context: &TeamFlowContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let coder = context.coder(agent);
     let phase = context.phase(agent);
     if coder.assignment.is_none() || context.is_busy(agent) {
@@ -83,7 +83,7 @@ pub(super) fn continue_coder(context: &TeamContext<'_>, agent: &AgentName) -> Ve
     }
 }
 
-fn call_coder(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+fn call_coder(context: &TeamFlowContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let work = context.coder(agent).work_item().unwrap_or_default();
     let mut request = CallRequest::new(CODER_ROLE, TASK_ASK);
     request.agent = Some(agent.clone());
@@ -92,7 +92,7 @@ fn call_coder(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
 }
 
 fn send_request(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     kind: CoderRequestKind,
     text: Option<segue_core::body::TextRef>,
@@ -106,7 +106,7 @@ fn send_request(
 }
 
 /// Counts the rounds of a coder. A call beyond its budget is not made; the architect decides.
-pub(super) fn handle_call_opened(context: &TeamContext<'_>, opened: &CallOpened) -> Vec<FlowStep> {
+pub(super) fn handle_call_opened(context: &TeamFlowContext<'_>, opened: &CallOpened) -> Vec<FlowStep> {
     let Some(agent) = opened.agent.as_ref().filter(|_| opened.role == *CODER_ROLE) else { return Vec::new() };
     let coder = context.coder(agent);
     let is_planning = opened.phase.as_ref().is_some_and(|phase| *phase == *PLANNING);
@@ -130,7 +130,7 @@ pub(super) fn handle_call_opened(context: &TeamContext<'_>, opened: &CallOpened)
 
 /// Handles a coder's final answer: a plan, an account of its work, or a question.
 pub(super) fn handle_coder_answer(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
@@ -143,7 +143,7 @@ pub(super) fn handle_coder_answer(
     // A question is the whole answer. A block that the coder repeats from a file, a review or its story is not one.
     let foreign: Vec<_> =
         context.view.session.foreign_texts(call).into_iter().map(|text| context.view.read_text(text)).collect();
-    let blocks = BlockSet::default().with_block(QUESTION_BLOCK, BlockSchema::default());
+    let blocks = BlockSet::default().with_block(QUESTION_BLOCK, BlockFieldSchema::default());
     let reply = parse_reply(&text, &blocks, &foreign);
     let phase = context.phase(&agent);
     if matches!(phase.as_str(), PLANNING | CODING)
@@ -200,7 +200,7 @@ fn ask_question(agent: &AgentName, work: &str, answered: &CallAnswered, question
     vec![fact.into_step(), propose_agent_phase(&agent, graphs::QUESTION, reason)]
 }
 
-pub(super) fn commit_work(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+pub(super) fn commit_work(context: &TeamFlowContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
     let message = format!("{}: {}", progress.story.id, progress.story.title);
     let request = RepositoryToolRequest { message: Some(message), ..context.repository_request(agent) };
@@ -208,7 +208,7 @@ pub(super) fn commit_work(context: &TeamContext<'_>, agent: &AgentName) -> Vec<F
 }
 
 /// Code wrote the knowledge file from a valid graph, so there is nothing to run.
-fn accept_knowledge_file(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+fn accept_knowledge_file(context: &TeamFlowContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let coder = context.coder(agent);
     let (Some(commit), Some(output)) = (coder.commit, coder.diff) else { return Vec::new() };
     let failure_digest = String::new();
@@ -234,7 +234,7 @@ pub(super) fn fail_attempt(agent: &AgentName, reason: impl Into<String>, failure
 
 /// Ends an attempt in any phase and stops its calls.
 pub(super) fn abort_attempt(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     reason: &str,
     failure: TeamFailureKind,
@@ -252,7 +252,7 @@ pub(super) fn abort_attempt(
     steps
 }
 
-pub(super) fn cancel_calls(context: &TeamContext<'_>, agent: &AgentName, reason: &str) -> Vec<FlowStep> {
+pub(super) fn cancel_calls(context: &TeamFlowContext<'_>, agent: &AgentName, reason: &str) -> Vec<FlowStep> {
     let is_own = |opened: &CallOpened| opened.agent.as_ref() == Some(agent) || opened.peer.as_ref() == Some(agent);
     let calls = context.view.session.open_calls.values().filter(|open| is_own(&open.opened));
     let calls: Vec<CallId> = calls.map(|open| open.opened.call).collect();
@@ -260,7 +260,7 @@ pub(super) fn cancel_calls(context: &TeamContext<'_>, agent: &AgentName, reason:
 }
 
 /// Starts the same story again with a fresh thread, on the last good commit.
-pub(super) fn start_fresh_attempt(context: &TeamContext<'_>, agent: &AgentName, reason: &str) -> Vec<FlowStep> {
+pub(super) fn start_fresh_attempt(context: &TeamFlowContext<'_>, agent: &AgentName, reason: &str) -> Vec<FlowStep> {
     let coder = context.coder(agent);
     let Some(assignment) = coder.assignment else { return Vec::new() };
     if assignment.attempt >= STORY_ATTEMPTS_MAX {
@@ -283,7 +283,7 @@ pub(super) fn start_fresh_attempt(context: &TeamContext<'_>, agent: &AgentName, 
 }
 
 /// Returns what follows when a coder enters a phase.
-pub(super) fn handle_phase_entered(context: &TeamContext<'_>, agent: &AgentName, to: &str) -> Vec<FlowStep> {
+pub(super) fn handle_phase_entered(context: &TeamFlowContext<'_>, agent: &AgentName, to: &str) -> Vec<FlowStep> {
     match to {
         WAITING => super::dispatcher::begin_dispatch(context),
         SUSPEND => Vec::new(),
@@ -293,7 +293,7 @@ pub(super) fn handle_phase_entered(context: &TeamContext<'_>, agent: &AgentName,
     }
 }
 
-fn end_story(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+fn end_story(context: &TeamFlowContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let coder = context.coder(agent);
     let Some(assignment) = coder.assignment else { return vec![propose_agent_phase(agent, WAITING, "nothing to do")] };
     let is_merged =
@@ -317,7 +317,7 @@ fn release_coder(agent: &AgentName) -> Vec<FlowStep> {
 }
 
 /// Decides what becomes of a story whose attempt failed: it is rewritten and waits again once, then a person decides.
-fn requeue_or_escalate(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+fn requeue_or_escalate(context: &TeamFlowContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     let coder = context.coder(agent);
     let Some(progress) = context.state().story_of(agent) else { return release_coder(agent) };
     let story = &progress.story;

@@ -10,7 +10,6 @@ use super::facts::{CoderTask, StoryStatus, TeamFact, TeamFailureKind};
 use super::graphs::{
     AWAIT_MERGE, CODE_REVIEW, CODING, DISPATCHING, MONITORING, PLAN_REVIEW, PREVIEW, SUSPEND, TESTING,
 };
-use super::mail;
 use super::planning::accept_spec;
 use super::product_spec::ProductSpec;
 use super::repository_tools::{RepositoryTool, RepositoryToolRequest};
@@ -18,8 +17,8 @@ use super::requests::architect_name_for;
 use super::spec::ARCHITECT_ROLE;
 use super::state::StoryProgress;
 use super::story::{Story, story_graph_problems};
-use super::team_context::{TeamContext, propose_agent_phase, propose_architect, propose_product_manager};
-use super::{express, outages};
+use super::team_context::{TeamFlowContext, propose_agent_phase, propose_architect, propose_product_manager};
+use super::{express, mail, outages};
 
 /// The phases in which a person can take a story over. From each of them an edge leads to `CODING`.
 const TAKE_OVER_PHASES: [&str; 5] = [PLAN_REVIEW, CODING, TESTING, CODE_REVIEW, AWAIT_MERGE];
@@ -28,7 +27,7 @@ const TAKE_OVER_PHASES: [&str; 5] = [PLAN_REVIEW, CODING, TESTING, CODE_REVIEW, 
 ///
 /// # Errors
 /// Fails with the reason.
-pub(super) fn check_command(context: &TeamContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
+pub(super) fn check_command(context: &TeamFlowContext<'_>, command: &str, arguments: &Value) -> Result<(), String> {
     let state = context.state();
     // Work that is started during a turn would end with it.
     let starts_work = !matches!(command, "pause" | "edit_spec" | "reset_context");
@@ -86,7 +85,7 @@ pub(super) fn check_command(context: &TeamContext<'_>, command: &str, arguments:
 }
 
 /// Carries out a command that was checked.
-pub(super) fn handle_command(context: &TeamContext<'_>, command: &str, arguments: &Value) -> Vec<FlowStep> {
+pub(super) fn handle_command(context: &TeamFlowContext<'_>, command: &str, arguments: &Value) -> Vec<FlowStep> {
     let state = context.state();
     match command {
         "start" => accept_spec(context, state.draft.clone()),
@@ -143,7 +142,7 @@ pub(super) fn handle_command(context: &TeamContext<'_>, command: &str, arguments
     }
 }
 
-fn find_story<'c>(context: &'c TeamContext<'_>, arguments: &Value) -> Result<&'c StoryProgress, String> {
+fn find_story<'c>(context: &'c TeamFlowContext<'_>, arguments: &Value) -> Result<&'c StoryProgress, String> {
     let id = arguments["story"].as_str().unwrap_or_default();
     context.state().stories.get(id).ok_or_else(|| {
         let known: Vec<&str> = context.state().story_order.iter().map(String::as_str).collect();
@@ -153,12 +152,12 @@ fn find_story<'c>(context: &'c TeamContext<'_>, arguments: &Value) -> Result<&'c
     })
 }
 
-fn coder_of_named_story(context: &TeamContext<'_>, arguments: &Value) -> Option<AgentName> {
+fn coder_of_named_story(context: &TeamFlowContext<'_>, arguments: &Value) -> Option<AgentName> {
     let id = arguments["story"].as_str()?;
     context.coders().find(|agent| context.state().assignment(agent).is_some_and(|assignment| assignment.story == id))
 }
 
-fn edited_story(context: &TeamContext<'_>, arguments: &Value) -> Result<Story, String> {
+fn edited_story(context: &TeamFlowContext<'_>, arguments: &Value) -> Result<Story, String> {
     let progress = find_story(context, arguments)?;
     if progress.status == StoryStatus::Merged {
         return Err("the story is already merged; start a hot fix instead".to_owned());
@@ -184,7 +183,7 @@ fn edited_story(context: &TeamContext<'_>, arguments: &Value) -> Result<Story, S
     problem.map_or(Ok(story.clone()), |problem| Err(problem.clone()))
 }
 
-fn change_story(context: &TeamContext<'_>, story: Story) -> Vec<FlowStep> {
+fn change_story(context: &TeamFlowContext<'_>, story: Story) -> Vec<FlowStep> {
     let id = story.id.clone();
     let is_own = |agent: &AgentName| context.state().assignment(agent).is_some_and(|assignment| assignment.story == id);
     let mut steps = vec![TeamFact::StoryChanged { story: story.clone() }.into_step()];
@@ -203,7 +202,7 @@ fn change_story(context: &TeamContext<'_>, story: Story) -> Vec<FlowStep> {
     steps
 }
 
-fn skip_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
+fn skip_story(context: &TeamFlowContext<'_>, arguments: &Value) -> Vec<FlowStep> {
     let story = arguments["story"].as_str().unwrap_or_default().to_owned();
     let reason = "the user skipped it".to_owned();
     let mut steps = vec![
@@ -217,7 +216,7 @@ fn skip_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
 }
 
 /// The architect watches again after the end of a spec.
-fn resume_architect_monitoring(context: &TeamContext<'_>) -> Vec<FlowStep> {
+fn resume_architect_monitoring(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     if context.state().spec_is_running {
         return Vec::new();
     }
@@ -225,7 +224,7 @@ fn resume_architect_monitoring(context: &TeamContext<'_>) -> Vec<FlowStep> {
     vec![propose_architect(DISPATCHING, reason), propose_architect(MONITORING, reason)]
 }
 
-fn retry_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
+fn retry_story(context: &TeamFlowContext<'_>, arguments: &Value) -> Vec<FlowStep> {
     let Ok(progress) = find_story(context, arguments) else { return Vec::new() };
     let id = progress.story.id.clone();
     let mut steps = vec![TeamFact::EscalationEnded { subject: id.clone() }.into_step()];
@@ -254,7 +253,7 @@ fn retry_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
 }
 
 /// Stops the coder and leaves its worktree to the user.
-fn take_over_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
+fn take_over_story(context: &TeamFlowContext<'_>, arguments: &Value) -> Vec<FlowStep> {
     let Some(agent) = coder_of_named_story(context, arguments) else { return Vec::new() };
     let story = arguments["story"].as_str().unwrap_or_default().to_owned();
     let mut steps = vec![TeamFact::TakenOver { story, agent: agent.clone() }.into_step()];
@@ -264,7 +263,7 @@ fn take_over_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep
 }
 
 /// Tests what the user did, as if the coder had done it.
-fn give_back_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep> {
+fn give_back_story(context: &TeamFlowContext<'_>, arguments: &Value) -> Vec<FlowStep> {
     let Some(agent) = coder_of_named_story(context, arguments) else { return Vec::new() };
     let story = arguments["story"].as_str().unwrap_or_default().to_owned();
     let back_to = context.coder(&agent).suspended_from.map_or_else(|| CODING.to_owned(), |phase| phase.to_string());
@@ -281,7 +280,7 @@ fn give_back_story(context: &TeamContext<'_>, arguments: &Value) -> Vec<FlowStep
 }
 
 /// Continues the team after a pause, or after a story was given back.
-pub(super) fn continue_team(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn continue_team(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let mut steps = outages::continue_all_coders(context);
     steps.extend(super::dispatcher::begin_dispatch(context));
     steps

@@ -9,12 +9,12 @@ use crate::limits::DIFF_PROBLEMS_MAX;
 /// A diff, by file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ParsedDiff {
-    pub files: Vec<ChangedFile>,
+    pub files: Vec<FileDiff>,
 }
 
 /// The changes to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ChangedFile {
+pub struct FileDiff {
     /// The path after the change; of a deleted file, the path before it.
     pub path: String,
     /// The path before the change, if it differs.
@@ -34,7 +34,7 @@ pub struct ChangedFile {
 impl ParsedDiff {
     /// Returns the file with this path, before or after the change.
     #[must_use]
-    pub fn file(&self, path: &str) -> Option<&ChangedFile> {
+    pub fn file(&self, path: &str) -> Option<&FileDiff> {
         self.files.iter().find(|file| file.path == path || file.old_path.as_deref() == Some(path))
     }
 
@@ -48,7 +48,7 @@ impl ParsedDiff {
 /// Reads a diff. What is not understood is skipped.
 #[must_use]
 pub fn parse_diff(text: &str) -> ParsedDiff {
-    let mut files: Vec<ChangedFile> = Vec::new();
+    let mut files: Vec<FileDiff> = Vec::new();
     // The numbers of the next lines, and how many lines the hunk still has.
     let mut hunk: Option<HunkPosition> = None;
     for line in text.lines() {
@@ -56,7 +56,7 @@ pub fn parse_diff(text: &str) -> ParsedDiff {
             hunk = None;
             if let Some(names) = line.strip_prefix("diff --git ") {
                 let path = second_path(names);
-                files.push(ChangedFile { path, text: format!("{line}\n"), ..ChangedFile::default() });
+                files.push(FileDiff { path, text: format!("{line}\n"), ..FileDiff::default() });
                 continue;
             }
         }
@@ -102,7 +102,7 @@ impl HunkPosition {
     }
 }
 
-impl ChangedFile {
+impl FileDiff {
     fn read_hunk_line(&mut self, line: &str, position: &mut HunkPosition) {
         let content = line.get(1..).unwrap_or_default().to_owned();
         let (is_old, is_new) = match line.as_bytes().first() {
@@ -241,7 +241,7 @@ fn mentions_tests(account: &str) -> bool {
 }
 
 /// Returns how a change weakens a test, if it does.
-fn weakened_test(file: &ChangedFile) -> Option<String> {
+fn weakened_test(file: &FileDiff) -> Option<String> {
     let path = &file.path;
     if file.is_deleted && file.is_test_file() {
         return Some(format!("`{path}` contains tests and is deleted"));

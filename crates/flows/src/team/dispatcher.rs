@@ -8,15 +8,15 @@ use serde_json::json;
 
 use super::facts::{KnowledgeFileUpdate, StoryAssignment, StoryStatus, TeamFact, UndeliveredStory};
 use super::graphs::{self, WAITING};
-use super::knowledge::{KnowledgeMergeAction, build_knowledge_pack};
+use super::knowledge::{ExistingKnowledgeNodePolicy, build_knowledge_pack};
 use super::mail::{self, DISPATCHER, EXPRESS_CHANNEL, SHUTDOWN_TOPIC, STORY_TOPIC};
 use super::prompts;
 use super::spec::{ARCHITECT_AGENT, PRODUCT_MANAGER_AGENT};
 use super::story::{Story, StoryWorkflowKind, dependent_stories, startable_stories};
-use super::team_context::{TeamContext, propose_architect, propose_product_manager};
+use super::team_context::{TeamFlowContext, propose_architect, propose_product_manager};
 
 /// Begins to give out work, if there is any. Several events of one decision may ask for it; the first one gets it.
-pub(super) fn begin_dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn begin_dispatch(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     if context.state().pending_dispatches > 0 || dispatch_next_story(context).is_empty() {
         return Vec::new();
     }
@@ -24,7 +24,7 @@ pub(super) fn begin_dispatch(context: &TeamContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Gives out work once.
-pub(super) fn handle_dispatch_begun(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn handle_dispatch_begun(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     if context.state().pending_dispatches > 1 {
         return Vec::new();
     }
@@ -34,7 +34,7 @@ pub(super) fn handle_dispatch_begun(context: &TeamContext<'_>) -> Vec<FlowStep> 
 }
 
 /// Gives one story to one coder, or ends the spec if nothing is left.
-fn dispatch_next_story(context: &TeamContext<'_>) -> Vec<FlowStep> {
+fn dispatch_next_story(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     if !state.spec_is_running && state.updates.is_empty() && next_express_story(context).is_none() {
         return Vec::new();
@@ -76,20 +76,20 @@ fn dispatch_next_story(context: &TeamContext<'_>) -> Vec<FlowStep> {
     end_spec_if_done(context)
 }
 
-fn in_progress_stories<'c>(context: &'c TeamContext<'_>) -> Vec<&'c Story> {
+fn in_progress_stories<'c>(context: &'c TeamFlowContext<'_>) -> Vec<&'c Story> {
     let is_active = |status: StoryStatus| matches!(status, StoryStatus::InProgress | StoryStatus::TakenOver);
     let stories = context.state().stories.values().filter(|progress| is_active(progress.status));
     stories.map(|progress| &progress.story).collect()
 }
 
 /// Returns the story of the next express work.
-fn next_express_story<'c>(context: &'c TeamContext<'_>) -> Option<&'c Story> {
+fn next_express_story<'c>(context: &'c TeamFlowContext<'_>) -> Option<&'c Story> {
     let mail = context.view.session.next_inbox_message(&EXPRESS_CHANNEL.into())?;
     let body: serde_json::Value = serde_json::from_str(&context.view.read_text(mail.text)).ok()?;
     Some(&context.state().stories.get(body["story"].as_str()?)?.story)
 }
 
-fn assign_story(context: &TeamContext<'_>, agent: &AgentName, story: &Story) -> Vec<FlowStep> {
+fn assign_story(context: &TeamFlowContext<'_>, agent: &AgentName, story: &Story) -> Vec<FlowStep> {
     let attempts = context.state().stories.get(&story.id).map_or(0, |progress| progress.attempts);
     let assignment = StoryAssignment {
         agent: agent.clone(),
@@ -111,7 +111,7 @@ pub(super) fn assignment_steps(assignment: StoryAssignment) -> Vec<FlowStep> {
 }
 
 /// Marks the stories that need a story that will not be merged.
-fn block_dependent_stories(context: &TeamContext<'_>) -> Vec<FlowStep> {
+fn block_dependent_stories(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     let mut failed = state.story_ids_with(StoryStatus::Escalated);
     failed.extend(state.story_ids_with(StoryStatus::Skipped));
@@ -130,7 +130,7 @@ fn block_dependent_stories(context: &TeamContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Ends the spec if every story has ended: first what was learned is written to the knowledge file.
-fn end_spec_if_done(context: &TeamContext<'_>) -> Vec<FlowStep> {
+fn end_spec_if_done(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     let has_open_story = state.stories.values().any(|progress| !progress.status.is_ended());
     let has_busy_coder = context.coders().any(|agent| state.assignment(&agent).is_some());
@@ -142,7 +142,7 @@ fn end_spec_if_done(context: &TeamContext<'_>) -> Vec<FlowStep> {
         let update = KnowledgeFileUpdate {
             entries: state.unwritten.clone(),
             file_path: context.settings.knowledge_file.clone(),
-            action: KnowledgeMergeAction::Append,
+            action: ExistingKnowledgeNodePolicy::Append,
         };
         return super::express::queue_knowledge_update(context, update, ARCHITECT_AGENT);
     }
@@ -162,7 +162,7 @@ fn end_spec_if_done(context: &TeamContext<'_>) -> Vec<FlowStep> {
 }
 
 /// Returns the steps after the end of a spec: the account for the user, and the agents wait again.
-pub(super) fn handle_spec_ended(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> Vec<FlowStep> {
+pub(super) fn handle_spec_ended(context: &TeamFlowContext<'_>, missing: &[UndeliveredStory]) -> Vec<FlowStep> {
     let mut steps = vec![mail::send_message_step(
         DISPATCHER,
         ARCHITECT_AGENT,
@@ -198,20 +198,20 @@ pub(super) fn handle_spec_ended(context: &TeamContext<'_>, missing: &[Undelivere
 
 /// Starts the turn in which the user is told what a spec delivered, so that it is a part of the conversation. If a turn
 /// is running, its end does.
-pub(super) fn start_account_turn(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn start_account_turn(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let is_due = context.state().account_is_due && context.view.session.current_turn.is_none();
     if is_due { vec![FlowStep::StartTurn] } else { Vec::new() }
 }
 
 /// Tells the user what is delivered and what is missing.
-pub(super) fn give_account(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn give_account(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let missing = context.state().ended_specs.last().map(|ended| ended.missing.as_slice()).unwrap_or_default();
     let text = NewOrStoredReplyText::New(prompts::render_delivery_account(context, missing));
     vec![FlowStep::Reply { text, role: None, call: None }, TeamFact::AccountGiven.into_step()]
 }
 
 /// Returns the result that a script gets.
-fn spec_result(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> serde_json::Value {
+fn spec_result(context: &TeamFlowContext<'_>, missing: &[UndeliveredStory]) -> serde_json::Value {
     let state = context.state();
     let repository = state.repository.as_ref();
     let merged = state.ended_specs.last().map(|ended| ended.merged.as_slice()).unwrap_or_default();

@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 use super::facts::{CoderTask, KnowledgeFileUpdate, TeamFact};
 use super::knowledge::{
-    KnowledgeGraph, KnowledgeMergeAction, parse_knowledge_dot, parse_knowledge_entry, write_knowledge_dot,
+    ExistingKnowledgeNodePolicy, KnowledgeGraph, parse_knowledge_dot, parse_knowledge_entry, write_knowledge_dot,
 };
 use super::mail::{self, EXPRESS_CHANNEL, HOT_FIX_TOPIC, KNOWLEDGE_UPDATE_TOPIC};
 use super::repository_tools::{RepositoryTool, RepositoryToolRequest};
 use super::story::{Story, StoryWorkflowKind};
-use super::team_context::TeamContext;
+use super::team_context::TeamFlowContext;
 use crate::limits::{STORY_FILES_MAX, STORY_TEXT_CHARS_MAX, STORY_TITLE_CHARS_MAX};
 
 /// Queues an update of the knowledge file.
 pub(super) fn queue_knowledge_update(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     update: KnowledgeFileUpdate,
     by: &str,
 ) -> Vec<FlowStep> {
@@ -38,7 +38,7 @@ pub(super) fn queue_knowledge_update(
 }
 
 /// Queues a hot fix.
-pub(super) fn queue_hot_fix(context: &TeamContext<'_>, fix: Story, by: &str) -> Vec<FlowStep> {
+pub(super) fn queue_hot_fix(context: &TeamFlowContext<'_>, fix: Story, by: &str) -> Vec<FlowStep> {
     let story = Story { id: format!("fix-{}", context.state().express_count + 1), ..fix };
     let body = json!({"story": story.id, "title": story.title});
     let fact = TeamFact::ExpressQueued { story, update: None, by: by.to_owned() };
@@ -79,7 +79,7 @@ pub(super) fn read_hot_fix(arguments: &Value) -> Result<Story, String> {
 /// # Errors
 /// Fails with the reason if the file is not the knowledge file, or an entry is invalid.
 pub(super) fn read_knowledge_update(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     arguments: &Value,
 ) -> Result<KnowledgeFileUpdate, String> {
     let own = &context.settings.knowledge_file;
@@ -90,10 +90,13 @@ pub(super) fn read_knowledge_update(
         ));
     }
     let action = match arguments.get("action").and_then(Value::as_str).unwrap_or("append") {
-        "append" => KnowledgeMergeAction::Append,
-        "replace" => KnowledgeMergeAction::Replace,
+        "append" => ExistingKnowledgeNodePolicy::Append,
+        "replace" => ExistingKnowledgeNodePolicy::Replace,
         other => {
-            return Err(format!("`action` is `{other}`; it must be one of {}", KnowledgeMergeAction::NAMES.join(", ")));
+            return Err(format!(
+                "`action` is `{other}`; it must be one of {}",
+                ExistingKnowledgeNodePolicy::NAMES.join(", ")
+            ));
         }
     };
     let Some(listed) = arguments.get("entries").and_then(Value::as_array).filter(|entries| !entries.is_empty()) else {
@@ -112,7 +115,7 @@ pub(super) fn read_knowledge_update(
 
 /// Writes the knowledge file of a worktree, after its present content was read.
 pub(super) fn write_knowledge_file(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     present: Option<&str>,
 ) -> Vec<FlowStep> {
@@ -141,7 +144,7 @@ pub(super) fn write_knowledge_file(
 }
 
 /// Returns true if the coder's work is an update of the knowledge file.
-pub(super) fn is_knowledge_work(context: &TeamContext<'_>, agent: &AgentName) -> bool {
+pub(super) fn is_knowledge_work(context: &TeamFlowContext<'_>, agent: &AgentName) -> bool {
     context.state().story_of(agent).is_some_and(|progress| progress.story.kind == StoryWorkflowKind::Knowledge)
 }
 
@@ -156,13 +159,13 @@ pub(super) fn first_task(kind: StoryWorkflowKind) -> CoderTask {
 
 /// Adds an entry that an agent reported with `knowledge_add`. Returns the steps and the answer for the model.
 pub(super) fn add_knowledge(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     arguments: &Value,
 ) -> (Vec<FlowStep>, Result<String, String>) {
     let mut graph = context.state().knowledge.clone();
     let added = parse_knowledge_entry(arguments)
-        .and_then(|node| graph.add_node(node.clone(), KnowledgeMergeAction::Append).map(|()| node));
+        .and_then(|node| graph.add_node(node.clone(), ExistingKnowledgeNodePolicy::Append).map(|()| node));
     match added {
         Ok(node) => {
             let story = context.state().assignment(agent).map(|assignment| assignment.story.clone());

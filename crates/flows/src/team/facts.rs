@@ -7,7 +7,7 @@ use segue_core::flow::FlowStep;
 use segue_core::ids::{AgentName, CallId, MessageId};
 use serde::{Deserialize, Serialize};
 
-use super::knowledge::{KnowledgeGraph, KnowledgeMergeAction, KnowledgeNode, StoryKnowledge};
+use super::knowledge::{ExistingKnowledgeNodePolicy, KnowledgeForStory, KnowledgeGraph, KnowledgeNode};
 use super::product_spec::{ProductSpec, RequiredSpecField};
 use super::review::{ParsedReview, ReviewVerdict};
 use super::story::Story;
@@ -128,7 +128,7 @@ pub enum TeamFact {
         why: String,
     },
     /// The architect decided about a request.
-    ReviewGiven(Box<ArchitectReview>),
+    ReviewGiven(Box<ArchitectDecisionOnRequest>),
     /// An answer was recorded, but the assignment has changed since the question.
     ReviewDiscarded {
         request: MessageId,
@@ -357,7 +357,7 @@ pub struct StoryAssignment {
     pub revision: u32,
     /// What is known about the story. It stays the same for the whole assignment.
     #[serde(default)]
-    pub pack: StoryKnowledge,
+    pub pack: KnowledgeForStory,
 }
 
 impl StoryAssignment {
@@ -374,7 +374,7 @@ impl StoryAssignment {
 pub enum CoderTask {
     Plan,
     RevisePlan {
-        review: Box<ArchitectReview>,
+        review: Box<ArchitectDecisionOnRequest>,
     },
     Code,
     /// Code refused the changes.
@@ -385,7 +385,7 @@ pub enum CoderTask {
         output: TextRef,
     },
     FixReview {
-        review: Box<ArchitectReview>,
+        review: Box<ArchitectDecisionOnRequest>,
     },
     /// The work is done again on a newer base.
     RedoOnNewBase {
@@ -393,7 +393,7 @@ pub enum CoderTask {
     },
     /// The rounds were used up, and the architect granted more.
     Continue {
-        review: Box<ArchitectReview>,
+        review: Box<ArchitectDecisionOnRequest>,
     },
     UseAnswer {
         answer: String,
@@ -440,7 +440,7 @@ impl CoderRequestKind {
 
 /// The architect's decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArchitectReview {
+pub struct ArchitectDecisionOnRequest {
     pub request: MessageId,
     pub agent: AgentName,
     pub story: String,
@@ -463,7 +463,7 @@ pub struct KnowledgeFileUpdate {
     pub entries: Vec<KnowledgeNode>,
     pub file_path: String,
     #[serde(default)]
-    pub action: KnowledgeMergeAction,
+    pub action: ExistingKnowledgeNodePolicy,
 }
 
 /// A story that is not part of the delivery.

@@ -13,12 +13,12 @@ use super::spec::{
     STATUS_FRAGMENT, STORY_FRAGMENT, TASK_FRAGMENT,
 };
 use super::state::StoryProgress;
-use super::team_context::{TeamContext, request_id};
+use super::team_context::{TeamFlowContext, request_id};
 use crate::chat::render_compaction_fragment;
 
 /// Renders a fragment.
 pub(super) fn render_fragment(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     request: &FragmentRenderContext<'_>,
     name: &str,
 ) -> RenderedFragment {
@@ -91,7 +91,7 @@ fn render_role(request: &FragmentRenderContext<'_>) -> RenderedFragment {
     RenderedFragment::New { text, source, why: "who answers whom, and how".to_owned() }
 }
 
-fn render_story(context: &TeamContext<'_>, agent: &AgentName) -> RenderedFragment {
+fn render_story(context: &TeamFlowContext<'_>, agent: &AgentName) -> RenderedFragment {
     match load_story(context, agent) {
         Ok((assignment, progress)) => {
             let why = format!("the story of {agent}, assigned as {}", assignment.work_item());
@@ -107,7 +107,7 @@ fn render_story(context: &TeamContext<'_>, agent: &AgentName) -> RenderedFragmen
 
 /// Returns the story of an agent's assignment.
 fn load_story<'c>(
-    context: &'c TeamContext<'_>,
+    context: &'c TeamFlowContext<'_>,
     agent: &AgentName,
 ) -> Result<(&'c StoryAssignment, &'c StoryProgress), String> {
     let state = context.state();
@@ -123,7 +123,7 @@ fn load_story<'c>(
     Ok((assignment, progress))
 }
 
-fn render_request(context: &TeamContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
+fn render_request(context: &TeamFlowContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let metadata = &request.call_request.metadata;
     if metadata.get("stories").is_some() {
         return state_fragment(prompts::render_stories_request(context), "the question for stories");
@@ -139,7 +139,7 @@ fn render_request(context: &TeamContext<'_>, request: &FragmentRenderContext<'_>
     }
 }
 
-fn render_repair(context: &TeamContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
+fn render_repair(context: &TeamFlowContext<'_>, request: &FragmentRenderContext<'_>) -> RenderedFragment {
     let reasons = context.state().last_refusal.clone();
     if request.call_request.metadata.get("stories").is_some() {
         return state_fragment(prompts::render_stories_repair(&reasons), "what is wrong with the stories");
@@ -147,7 +147,7 @@ fn render_repair(context: &TeamContext<'_>, request: &FragmentRenderContext<'_>)
     state_fragment(prompts::render_review_repair(&reasons.join("; ")), "what is wrong with the answer")
 }
 
-fn render_message(context: &TeamContext<'_>) -> RenderedFragment {
+fn render_message(context: &TeamFlowContext<'_>) -> RenderedFragment {
     let Some(turn) = &context.view.session.current_turn else { return omit_fragment("no turn is running") };
     match turn.messages.as_slice() {
         [] => omit_fragment("the turn has no message"),
@@ -174,7 +174,7 @@ mod tests {
 
     use segue_core::body::BodyId;
     use segue_core::event::CallRequest;
-    use segue_core::flow::{BodyTextLookup, EventSubject, FlowContext, TextResolver};
+    use segue_core::flow::{BodyTextLookup, DecisionTextResolver, EventSubject, FlowContext};
     use segue_core::ids::CallId;
     use segue_core::session::Session;
     use segue_core::signal::SignalForm;
@@ -200,12 +200,12 @@ mod tests {
             story: "a".to_owned(),
             attempt: 1,
             revision: 2,
-            pack: crate::team::knowledge::StoryKnowledge::default(),
+            pack: crate::team::knowledge::KnowledgeForStory::default(),
         };
         let mut session = Session::default();
         session.work_assignments.insert("coder-1".into(), assignment.work_item().as_str().into());
         state.coders.insert("coder-1".into(), CoderWork { assignment: Some(assignment), ..CoderWork::default() });
-        let (texts, subject) = (TextResolver::new(&NoTexts), EventSubject::default());
+        let (texts, subject) = (DecisionTextResolver::new(&NoTexts), EventSubject::default());
         let view = FlowContext { session: &session, state, texts: &texts, subject: &subject };
         let (settings, _) = TeamSettings::parse(&json!({}));
         let mut call_request = CallRequest::new(ARCHITECT_ROLE, REQUEST_ASK);
@@ -218,7 +218,7 @@ mod tests {
             signal_form: SignalForm::Inline,
             compacted: None,
         };
-        let context = TeamContext { view: &view, settings: &settings };
+        let context = TeamFlowContext { view: &view, settings: &settings };
         match render_fragment(&context, &request, STORY_FRAGMENT) {
             RenderedFragment::New { text, .. } => text,
             other => panic!("a text was expected, not {other:?}"),

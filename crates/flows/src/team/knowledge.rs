@@ -18,7 +18,7 @@ use crate::limits::{
 
 pub use dot::{DotError, parse_knowledge_dot, write_knowledge_dot};
 pub use entry::{knowledge_add_schema, parse_knowledge_entry};
-pub use pack::{StoryKnowledge, build_knowledge_pack};
+pub use pack::{KnowledgeForStory, build_knowledge_pack};
 
 /// Nodes by id, and the relations between them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -148,7 +148,7 @@ named_enum! {
 /// What happens to nodes that exist already when entries are merged into a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum KnowledgeMergeAction {
+pub enum ExistingKnowledgeNodePolicy {
     /// Existing nodes keep what they say, and get what is new.
     #[default]
     Append,
@@ -156,7 +156,7 @@ pub enum KnowledgeMergeAction {
     Replace,
 }
 
-impl KnowledgeMergeAction {
+impl ExistingKnowledgeNodePolicy {
     /// All names, in order.
     pub const NAMES: &'static [&'static str] = &["append", "replace"];
 }
@@ -166,9 +166,9 @@ impl KnowledgeGraph {
     ///
     /// # Errors
     /// Fails with all reasons if the node is invalid. The graph is then unchanged.
-    pub fn add_node(&mut self, node: KnowledgeNode, action: KnowledgeMergeAction) -> Result<(), Vec<String>> {
+    pub fn add_node(&mut self, node: KnowledgeNode, action: ExistingKnowledgeNodePolicy) -> Result<(), Vec<String>> {
         let merged = match (self.nodes.get(&node.id), action) {
-            (Some(existing), KnowledgeMergeAction::Append) => append_to_node(existing, node),
+            (Some(existing), ExistingKnowledgeNodePolicy::Append) => append_to_node(existing, node),
             _ => node,
         };
         let mut problems = node_problems(&merged);
@@ -188,7 +188,7 @@ impl KnowledgeGraph {
     pub fn merge_nodes(
         &mut self,
         entries: &[KnowledgeNode],
-        action: KnowledgeMergeAction,
+        action: ExistingKnowledgeNodePolicy,
     ) -> Vec<(String, Vec<String>)> {
         // Nodes first, then relations, because entries may refer to each other.
         let mut refused = Vec::new();
@@ -202,7 +202,7 @@ impl KnowledgeGraph {
         for entry in entries {
             let Some(mut node) = self.nodes.get(&entry.id).cloned() else { continue };
             node.relations.extend(entry.relations.iter().cloned());
-            if let Err(problems) = self.add_node(node, KnowledgeMergeAction::Replace) {
+            if let Err(problems) = self.add_node(node, ExistingKnowledgeNodePolicy::Replace) {
                 refused.push((entry.id.clone(), problems));
             }
         }

@@ -10,11 +10,11 @@ use super::express::is_knowledge_work;
 use super::facts::{CoderTask, TeamFact, TeamFailureKind};
 use super::graphs::{CODING, DONE};
 use super::repository_tools::{RepositoryTool, RepositoryToolResult};
-use super::team_context::{TeamContext, propose_agent_phase};
+use super::team_context::{TeamFlowContext, propose_agent_phase};
 use crate::limits::STORY_CONFLICTS_MAX;
 
 /// Starts or continues the merge of a coder's story, if it is the first in the queue.
-pub(super) fn rebase_if_first_in_merge_queue(context: &TeamContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
+pub(super) fn rebase_if_first_in_merge_queue(context: &TeamFlowContext<'_>, agent: &AgentName) -> Vec<FlowStep> {
     if context.state().merge_queue.first() != Some(agent) || context.is_busy(agent) {
         return Vec::new();
     }
@@ -22,14 +22,14 @@ pub(super) fn rebase_if_first_in_merge_queue(context: &TeamContext<'_>, agent: &
 }
 
 /// Starts the merge of the next story.
-pub(super) fn start_next_merge(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn start_next_merge(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let next = context.state().merge_queue.first().cloned();
     next.map(|agent| rebase_if_first_in_merge_queue(context, &agent)).unwrap_or_default()
 }
 
 /// Handles the end of a rebase.
 pub(super) fn handle_rebase_result(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     result: RepositoryToolResult,
     diff: TextRef,
@@ -64,7 +64,11 @@ pub(super) fn handle_rebase_result(
     steps
 }
 
-fn handle_merge_conflict(context: &TeamContext<'_>, agent: &AgentName, result: RepositoryToolResult) -> Vec<FlowStep> {
+fn handle_merge_conflict(
+    context: &TeamFlowContext<'_>,
+    agent: &AgentName,
+    result: RepositoryToolResult,
+) -> Vec<FlowStep> {
     let Some(progress) = context.state().story_of(agent) else { return Vec::new() };
     let (story, files) = (progress.story.id.clone(), result.files);
     let mut steps = vec![
@@ -85,7 +89,7 @@ fn handle_merge_conflict(context: &TeamContext<'_>, agent: &AgentName, result: R
 }
 
 /// Merges exactly this commit.
-pub(super) fn merge_commit(context: &TeamContext<'_>, agent: &AgentName, commit: &str) -> Vec<FlowStep> {
+pub(super) fn merge_commit(context: &TeamFlowContext<'_>, agent: &AgentName, commit: &str) -> Vec<FlowStep> {
     let request = super::repository_tools::RepositoryToolRequest {
         commit: Some(commit.to_owned()),
         ..context.repository_request(agent)
@@ -95,7 +99,7 @@ pub(super) fn merge_commit(context: &TeamContext<'_>, agent: &AgentName, commit:
 
 /// Handles the end of a merge.
 pub(super) fn handle_merge_result(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     result: &RepositoryToolResult,
 ) -> Vec<FlowStep> {

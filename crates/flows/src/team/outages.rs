@@ -4,13 +4,13 @@
 use segue_core::event::CallOpened;
 use segue_core::flow::FlowStep;
 use segue_core::ids::AgentName;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 
 use super::coder::{abort_attempt, continue_coder, fail_attempt};
 use super::facts::TeamFailureKind;
 use super::graphs::{MONITORING, REQUEST, SUSPEND, WAITING};
 use super::spec::{ARCHITECT_AGENT, CODER_ROLE, PRODUCT_MANAGER_ROLE};
-use super::team_context::{TeamContext, propose_agent_phase, propose_architect};
+use super::team_context::{TeamFlowContext, propose_agent_phase, propose_architect};
 use super::{planning, product_manager, requests};
 use crate::limits::{SUSPENDED_MS_MAX, SUSPENDED_RETRY_MS};
 
@@ -18,7 +18,7 @@ const RETRY_TIMER_PREFIX: &str = "retry:";
 
 /// Handles a call that failed for good.
 pub(super) fn handle_call_failed(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     call: &CallOpened,
     failure: Option<&CallFailure>,
 ) -> Vec<FlowStep> {
@@ -46,7 +46,7 @@ pub(super) fn handle_call_failed(
     }
 }
 
-fn is_outage(kind: FailureKind) -> bool {
+fn is_outage(kind: CallFailureKind) -> bool {
     kind.is_transient()
 }
 
@@ -56,7 +56,7 @@ fn suspend_agent(agent: &AgentName, why: &str) -> Vec<FlowStep> {
 }
 
 /// Tries again after a suspension, or asks a person if it has lasted too long.
-pub(super) fn handle_timer(context: &TeamContext<'_>, name: &str) -> Vec<FlowStep> {
+pub(super) fn handle_timer(context: &TeamFlowContext<'_>, name: &str) -> Vec<FlowStep> {
     let Some(agent) = name.strip_prefix(RETRY_TIMER_PREFIX).map(AgentName::from) else { return Vec::new() };
     if context.phase(&agent) != *SUSPEND {
         return Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn handle_timer(context: &TeamContext<'_>, name: &str) -> Vec<FlowSte
 }
 
 /// The architect left its suspension: open requests are put to it again.
-pub(super) fn handle_architect_phase_entered(context: &TeamContext<'_>, to: &str, from: &str) -> Vec<FlowStep> {
+pub(super) fn handle_architect_phase_entered(context: &TeamFlowContext<'_>, to: &str, from: &str) -> Vec<FlowStep> {
     match (from, to) {
         (SUSPEND, super::graphs::DISPATCHING) => planning::ask_architect_for_stories(context),
         (SUSPEND, REQUEST) => requests::continue_requests(context),
@@ -96,7 +96,7 @@ pub(super) fn handle_architect_phase_entered(context: &TeamContext<'_>, to: &str
 }
 
 /// Continues every coder that has something to do, after a pause.
-pub(super) fn continue_all_coders(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn continue_all_coders(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let coders: Vec<AgentName> = context.coders().collect();
     coders.iter().flat_map(|agent| continue_coder(context, agent)).collect()
 }

@@ -17,11 +17,11 @@ use super::spec::{
     ARCHITECT_AGENT, ARCHITECT_ROLE, PRODUCT_MANAGER_AGENT, REPAIR_ASK, SINGLE_CONTEXT_ARCHITECT_ROLE, STORIES_ASK,
 };
 use super::story::{Story, StoryWorkflowKind, parse_stories};
-use super::team_context::{TeamContext, propose_architect, propose_product_manager};
+use super::team_context::{TeamFlowContext, propose_architect, propose_product_manager};
 use crate::limits::{KNOWLEDGE_FACT_BYTES_MAX, PROJECT_INSTRUCTIONS_BYTES_MAX};
 
 /// Starts the team on a spec, or gives it a changed one.
-pub(super) fn accept_spec(context: &TeamContext<'_>, spec: ProductSpec) -> Vec<FlowStep> {
+pub(super) fn accept_spec(context: &TeamFlowContext<'_>, spec: ProductSpec) -> Vec<FlowStep> {
     let state = context.state();
     let number = if state.spec_is_running { state.spec_number } else { state.spec_number + 1 };
     let body = json!({"spec": number, "title": spec.title});
@@ -34,7 +34,7 @@ pub(super) fn accept_spec(context: &TeamContext<'_>, spec: ProductSpec) -> Vec<F
 }
 
 /// The architect received the spec: first the repository is looked at.
-pub(super) fn handle_spec_received(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn handle_spec_received(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let request = RepositoryToolRequest {
         spec: context.spec_branch(),
         path: Some(context.settings.knowledge_file.clone()),
@@ -48,7 +48,7 @@ pub(super) fn handle_spec_received(context: &TeamContext<'_>) -> Vec<FlowStep> {
 }
 
 /// The repository was looked at: its knowledge is imported, and the architect cuts the spec.
-pub(super) fn handle_inspection_result(context: &TeamContext<'_>, result: RepositoryToolResult) -> Vec<FlowStep> {
+pub(super) fn handle_inspection_result(context: &TeamFlowContext<'_>, result: RepositoryToolResult) -> Vec<FlowStep> {
     let mut instructions = result.instructions;
     if let Some(text) = &mut instructions {
         text.truncate(text.floor_char_boundary(PROJECT_INSTRUCTIONS_BYTES_MAX));
@@ -78,7 +78,7 @@ pub(super) fn handle_inspection_result(context: &TeamContext<'_>, result: Reposi
 }
 
 /// The repository cannot be used: the user has to act.
-pub(super) fn handle_inspection_failure(context: &TeamContext<'_>, why: &str) -> Vec<FlowStep> {
+pub(super) fn handle_inspection_failure(context: &TeamFlowContext<'_>, why: &str) -> Vec<FlowStep> {
     let mut steps = vec![
         TeamFact::Escalated {
             subject: "repository".to_owned(),
@@ -99,12 +99,12 @@ pub(super) fn handle_inspection_failure(context: &TeamContext<'_>, why: &str) ->
 }
 
 /// Asks the architect for the stories again, after an outage.
-pub(super) fn ask_architect_for_stories(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn ask_architect_for_stories(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let ask = if context.state().stories_refused == 0 { STORIES_ASK } else { REPAIR_ASK };
     vec![FlowStep::Call(architect_stories_request(context, ask))]
 }
 
-fn architect_stories_request(context: &TeamContext<'_>, ask: &str) -> CallRequest {
+fn architect_stories_request(context: &TeamFlowContext<'_>, ask: &str) -> CallRequest {
     let role = match context.settings.contexts {
         ArchitectThreadPartitioning::PerAssignment => ARCHITECT_ROLE,
         ArchitectThreadPartitioning::Single => SINGLE_CONTEXT_ARCHITECT_ROLE,
@@ -118,7 +118,7 @@ fn architect_stories_request(context: &TeamContext<'_>, ask: &str) -> CallReques
 
 /// Handles the architect's stories.
 pub(super) fn handle_stories_answer(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     _call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
@@ -159,7 +159,7 @@ fn single_story(spec: &ProductSpec) -> Story {
 
 /// Records the stories. If the spec was changed in the middle of a run, only the stories that differ are affected.
 fn record_planned_stories(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     mut stories: Vec<Story>,
     origin: StoryListOrigin,
     problems: Vec<String>,

@@ -10,12 +10,12 @@ use super::graphs::{AWAIT_USER, PREVIEW, WORKING};
 use super::planning::accept_spec;
 use super::product_spec::ProductSpec;
 use super::spec::{INTERVIEW_ASK, PRODUCT_MANAGER_AGENT, PRODUCT_MANAGER_ROLE};
-use super::team_context::{TeamContext, propose_product_manager};
+use super::team_context::{TeamFlowContext, propose_product_manager};
 use super::{dispatcher, express, prompts};
 
 /// Starts a turn: the spec of the settings is used once; after that the product manager answers. A turn without a message
 /// is for what the team itself has to say: the account of a spec that has ended, or a spec that a command changed.
-pub(super) fn handle_turn_started(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn handle_turn_started(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     let has_message = context.view.session.current_turn.as_ref().is_some_and(|turn| !turn.messages.is_empty());
     if !has_message {
@@ -46,7 +46,7 @@ pub(super) fn handle_turn_started(context: &TeamContext<'_>) -> Vec<FlowStep> {
 
 /// Handles the product manager's answer: what it says, and what it understood of the spec.
 pub(super) fn handle_product_manager_answer(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     _call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
@@ -72,7 +72,7 @@ pub(super) fn handle_product_manager_answer(
     steps
 }
 
-fn update_spec_draft(context: &TeamContext<'_>, newer: &Value, said: &str) -> Vec<FlowStep> {
+fn update_spec_draft(context: &TeamFlowContext<'_>, newer: &Value, said: &str) -> Vec<FlowStep> {
     let state = context.state();
     let mut spec = if state.has_draft {
         state.draft.clone()

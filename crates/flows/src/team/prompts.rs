@@ -5,12 +5,12 @@ use segue_core::ids::AgentName;
 use segue_core::signal::wrap_in_code_fence;
 use serde::Serialize;
 
-use super::facts::{ArchitectReview, CoderRequestKind, CoderTask, UndeliveredStory};
+use super::facts::{ArchitectDecisionOnRequest, CoderRequestKind, CoderTask, UndeliveredStory};
 use super::product_spec::{ProductSpec, RequiredSpecField};
 use super::requests::{count_review_parts, request_diff};
 use super::state::{CoderRequest, StoryProgress};
 use super::story::Story;
-use super::team_context::TeamContext;
+use super::team_context::TeamFlowContext;
 use crate::limits::{BUDGET_REVIEWS_MAX, REVIEW_STREAK_MAX, REVIEW_STREAK_WARNING, TEST_OUTPUT_BYTES_MAX};
 use crate::template::fill_template;
 
@@ -91,12 +91,12 @@ pub(super) fn render_story_prompt(story: &Story, attempt: u32) -> String {
 /// Renders what is left of a context whose story cannot be loaded.
 pub(super) fn render_unloadable_story(agent: &AgentName, work: &str, why: &str) -> String {
     #[derive(Serialize)]
-    struct UnloadedStoryTemplateFields<'a> {
+    struct UnloadableStoryTemplateFields<'a> {
         agent: &'a str,
         work: &'a str,
         why: &'a str,
     }
-    render!("minimal_story.md", &UnloadedStoryTemplateFields { agent: agent.as_str(), work, why })
+    render!("minimal_story.md", &UnloadableStoryTemplateFields { agent: agent.as_str(), work, why })
 }
 
 pub(super) fn render_knowledge_prompt(lines: Vec<String>) -> String {
@@ -141,7 +141,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Renders the question for stories.
-pub(super) fn render_stories_request(context: &TeamContext<'_>) -> String {
+pub(super) fn render_stories_request(context: &TeamFlowContext<'_>) -> String {
     #[derive(Serialize)]
     struct AskForStoriesTemplateFields<'a> {
         fenced: String,
@@ -193,7 +193,7 @@ struct CoderRequestTemplateFields {
 }
 
 /// Renders a coder's request as a short message.
-pub(super) fn render_coder_request(context: &TeamContext<'_>, request: &CoderRequest) -> String {
+pub(super) fn render_coder_request(context: &TeamFlowContext<'_>, request: &CoderRequest) -> String {
     let coder = context.coder(&request.agent);
     let parts = count_review_parts(context, request);
     let diff = match request_diff(context, request) {
@@ -231,7 +231,7 @@ fn streak_to_warn_about(streak: u32) -> u32 {
     if streak >= REVIEW_STREAK_WARNING { streak } else { 0 }
 }
 
-fn read_text_or_empty(context: &TeamContext<'_>, text: Option<TextRef>) -> String {
+fn read_text_or_empty(context: &TeamFlowContext<'_>, text: Option<TextRef>) -> String {
     text.map(|text| context.view.read_text(text).to_string()).unwrap_or_default()
 }
 
@@ -253,10 +253,10 @@ struct CoderTaskTemplateFields<'a> {
 }
 
 /// Renders a coder's task.
-pub(super) fn render_coder_task(context: &TeamContext<'_>, agent: &AgentName) -> String {
+pub(super) fn render_coder_task(context: &TeamFlowContext<'_>, agent: &AgentName) -> String {
     let coder = context.coder(agent);
     let mut arguments = CoderTaskTemplateFields { streak_max: REVIEW_STREAK_MAX, ..CoderTaskTemplateFields::default() };
-    fn with_review<'a>(arguments: &mut CoderTaskTemplateFields<'a>, given: &'a ArchitectReview) {
+    fn with_review<'a>(arguments: &mut CoderTaskTemplateFields<'a>, given: &'a ArchitectDecisionOnRequest) {
         arguments.verdict = given.verdict.as_str();
         arguments.feedback.clone_from(&given.review.feedback);
         arguments.findings = &given.review.findings;
@@ -315,7 +315,7 @@ pub(super) fn render_coder_task(context: &TeamContext<'_>, agent: &AgentName) ->
     render!("task.md", &arguments)
 }
 
-pub(super) fn render_spec_draft(context: &TeamContext<'_>) -> String {
+pub(super) fn render_spec_draft(context: &TeamFlowContext<'_>) -> String {
     let state = context.state();
     let spec = if state.has_draft { Some(&state.draft) } else { state.spec.as_ref().filter(|_| state.spec_is_running) };
     let fenced = spec.map(|spec| wrap_in_code_fence(&spec_lines(spec))).unwrap_or_default();
@@ -330,7 +330,7 @@ struct StoryStatusTemplateFields<'a> {
     reason: &'a str,
 }
 
-pub(super) fn render_team_status(context: &TeamContext<'_>) -> String {
+pub(super) fn render_team_status(context: &TeamFlowContext<'_>) -> String {
     #[derive(Serialize)]
     struct TeamStatusTemplateFields<'a> {
         running: bool,
@@ -383,15 +383,15 @@ pub(super) fn render_spec_preview(spec: &ProductSpec, said: &str) -> String {
 
 pub(super) fn render_missing_field(said: &str, field: RequiredSpecField) -> String {
     #[derive(Serialize)]
-    struct MissingFieldTemplateFields<'a> {
+    struct MissingSpecFieldTemplateFields<'a> {
         said: &'a str,
         question: &'a str,
     }
-    render!("missing_field.md", &MissingFieldTemplateFields { said, question: field.question() })
+    render!("missing_field.md", &MissingSpecFieldTemplateFields { said, question: field.question() })
 }
 
 /// Renders the account of a delivery.
-pub(super) fn render_delivery_account(context: &TeamContext<'_>, missing: &[UndeliveredStory]) -> String {
+pub(super) fn render_delivery_account(context: &TeamFlowContext<'_>, missing: &[UndeliveredStory]) -> String {
     #[derive(Serialize)]
     struct UndeliveredStoryTemplateFields<'a> {
         story: &'a str,

@@ -18,7 +18,7 @@ use super::spec::{
     ARCHITECT_ROLE, CODER_ROLE, KNOWLEDGE_ADD_TOOL, PRODUCT_MANAGER_ROLE, SINGLE_CONTEXT_ARCHITECT_ROLE,
 };
 use super::state::CoderRequest;
-use super::team_context::{TeamContext, request_id};
+use super::team_context::{TeamFlowContext, request_id};
 use crate::template::fill_template;
 use crate::workspace_tools::WorkspaceTool;
 use tool_history::RehearsalToolHistory;
@@ -36,7 +36,7 @@ const GUIDE_LINE: u32 = 3;
 
 /// Returns the rehearsal model's answer to a call. The model itself fills in the mark.
 pub(super) fn rehearse_reply(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     call: &CallOpened,
     prompt: &Prompt,
 ) -> Option<FlowRehearsalReply> {
@@ -52,7 +52,7 @@ pub(super) fn rehearse_reply(
 }
 
 /// Writes each message of the user into the first field of the spec that is missing.
-fn rehearse_spec_interview(context: &TeamContext<'_>) -> Value {
+fn rehearse_spec_interview(context: &TeamFlowContext<'_>) -> Value {
     #[derive(Serialize)]
     struct RehearsalReplyTemplateFields<'a> {
         state: &'a str,
@@ -84,7 +84,7 @@ fn rehearse_spec_interview(context: &TeamContext<'_>) -> Value {
 }
 
 /// Reviews like an architect that relies on its own memory: what it sees of its earlier reviews decides.
-fn rehearse_review(context: &TeamContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<FlowRehearsalReply> {
+fn rehearse_review(context: &TeamFlowContext<'_>, call: &CallOpened, prompt: &Prompt) -> Option<FlowRehearsalReply> {
     let request = context.state().requests.get(&request_id(&call.metadata))?;
     let story = context.state().story_of(&request.agent)?.story.id.clone();
     let history = RehearsalToolHistory::from_prompt(prompt);

@@ -8,18 +8,18 @@ use serde_json::json;
 
 use super::coder::{fail_attempt, give_task};
 use super::diff::{ParsedDiff, parse_diff};
-use super::facts::{ArchitectReview, CoderRequestKind, CoderTask, StoryStatus, TeamFact, TeamFailureKind};
+use super::facts::{ArchitectDecisionOnRequest, CoderRequestKind, CoderTask, StoryStatus, TeamFact, TeamFailureKind};
 use super::graphs::{self, AWAIT_MERGE, CODING, ESCALATED, MONITORING, PLANNING, REQUEST};
 use super::mail::{self, RESPONSE_TOPIC};
 use super::review::{ParsedReview, ReviewVerdict, combine_reviews, parse_review};
 use super::settings::ArchitectThreadPartitioning;
 use super::spec::{ARCHITECT_AGENT, ARCHITECT_ROLE, REPAIR_ASK, REQUEST_ASK, SINGLE_CONTEXT_ARCHITECT_ROLE};
 use super::state::CoderRequest;
-use super::team_context::{TeamContext, propose_agent_phase, propose_architect, request_id};
+use super::team_context::{TeamFlowContext, propose_agent_phase, propose_architect, request_id};
 use crate::limits::{REVIEW_DIFF_BYTES_MAX, REVIEW_STREAK_MAX};
 
 /// Puts a received request to the architect.
-pub(super) fn handle_request_received(context: &TeamContext<'_>, id: MessageId) -> Vec<FlowStep> {
+pub(super) fn handle_request_received(context: &TeamFlowContext<'_>, id: MessageId) -> Vec<FlowStep> {
     let Some(request) = context.state().requests.get(&id) else { return Vec::new() };
     let mut steps = Vec::new();
     if matches!(context.architect_phase().as_str(), MONITORING | ESCALATED) {
@@ -34,7 +34,7 @@ pub(super) fn architect_name_for(agent: &AgentName) -> AgentName {
     format!("{ARCHITECT_AGENT}@{agent}").as_str().into()
 }
 
-fn architect_request(context: &TeamContext<'_>, agent: &AgentName, ask: &str) -> CallRequest {
+fn architect_request(context: &TeamFlowContext<'_>, agent: &AgentName, ask: &str) -> CallRequest {
     let role = match context.settings.contexts {
         ArchitectThreadPartitioning::PerAssignment => ARCHITECT_ROLE,
         ArchitectThreadPartitioning::Single => SINGLE_CONTEXT_ARCHITECT_ROLE,
@@ -49,7 +49,7 @@ fn architect_request(context: &TeamContext<'_>, agent: &AgentName, ask: &str) ->
     request
 }
 
-fn call_architect(context: &TeamContext<'_>, id: MessageId, request: &CoderRequest, ask: &str) -> Vec<FlowStep> {
+fn call_architect(context: &TeamFlowContext<'_>, id: MessageId, request: &CoderRequest, ask: &str) -> Vec<FlowStep> {
     let mut call = architect_request(context, &request.agent, ask);
     call.metadata = json!({"request": id.0, "work": request.work, "part": request.parts.len()});
     let mut steps = Vec::new();
@@ -61,7 +61,7 @@ fn call_architect(context: &TeamContext<'_>, id: MessageId, request: &CoderReque
 }
 
 /// Returns why the architect's thread must not be continued, beyond what its scope says.
-fn thread_reset_reason(context: &TeamContext<'_>, call: &CallRequest, ask: &str) -> Option<String> {
+fn thread_reset_reason(context: &TeamFlowContext<'_>, call: &CallRequest, ask: &str) -> Option<String> {
     if context.settings.contexts == ArchitectThreadPartitioning::Single {
         return (ask == REQUEST_ASK)
             .then(|| "each request has its own template, which resets the single context".to_owned());
@@ -78,7 +78,7 @@ fn thread_reset_reason(context: &TeamContext<'_>, call: &CallRequest, ask: &str)
 }
 
 /// Puts every open request to the architect that nobody works on, for example after an outage.
-pub(super) fn continue_requests(context: &TeamContext<'_>) -> Vec<FlowStep> {
+pub(super) fn continue_requests(context: &TeamFlowContext<'_>) -> Vec<FlowStep> {
     let state = context.state();
     let open = state.requests.iter().filter(|(id, request)| request.is_received && !context.is_being_answered(**id));
     open.flat_map(|(id, request)| call_architect(context, *id, request, REQUEST_ASK)).collect()
@@ -86,7 +86,7 @@ pub(super) fn continue_requests(context: &TeamContext<'_>) -> Vec<FlowStep> {
 
 /// Handles the architect's answer to a request.
 pub(super) fn handle_architect_answer(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     call: &CallOpened,
     answered: &CallAnswered,
 ) -> Vec<FlowStep> {
@@ -143,25 +143,25 @@ pub(super) fn handle_architect_answer(
 }
 
 /// Returns the diff that the findings of a review must refer to.
-pub(super) fn request_diff(context: &TeamContext<'_>, request: &CoderRequest) -> Option<ParsedDiff> {
+pub(super) fn request_diff(context: &TeamFlowContext<'_>, request: &CoderRequest) -> Option<ParsedDiff> {
     request.diff.map(|diff| parse_diff(&context.view.read_text(diff)))
 }
 
 /// Returns into how many parts a request is divided: one for each file of a long diff.
-pub(super) fn count_review_parts(context: &TeamContext<'_>, request: &CoderRequest) -> usize {
+pub(super) fn count_review_parts(context: &TeamFlowContext<'_>, request: &CoderRequest) -> usize {
     let Some(diff) = request.diff else { return 1 };
     let text = context.view.read_text(diff);
     if text.len() <= REVIEW_DIFF_BYTES_MAX { 1 } else { parse_diff(&text).files.len().max(1) }
 }
 
 /// Asks for the review of the next file.
-pub(super) fn request_next_review_part(context: &TeamContext<'_>, id: MessageId) -> Vec<FlowStep> {
+pub(super) fn request_next_review_part(context: &TeamFlowContext<'_>, id: MessageId) -> Vec<FlowStep> {
     let request = context.state().requests.get(&id);
     request.map(|request| call_architect(context, id, request, REQUEST_ASK)).unwrap_or_default()
 }
 
 fn record_and_send_review(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     id: MessageId,
     request: &CoderRequest,
     review: ParsedReview,
@@ -171,7 +171,7 @@ fn record_and_send_review(
     let before = context.coder(&request.agent).streaks.get(&request.kind).copied().unwrap_or_default();
     let streak = if review.verdict == ReviewVerdict::NeedsChanges { before + 1 } else { 0 };
     let verdict = if streak >= REVIEW_STREAK_MAX { ReviewVerdict::Rejected } else { review.verdict };
-    let given = ArchitectReview {
+    let given = ArchitectDecisionOnRequest {
         request: id,
         agent: request.agent.clone(),
         story: assignment.story.clone(),
@@ -191,7 +191,7 @@ fn record_and_send_review(
 }
 
 /// Does what the architect decided about a coder's request.
-pub(super) fn handle_response(context: &TeamContext<'_>, agent: &AgentName, request: MessageId) -> Vec<FlowStep> {
+pub(super) fn handle_response(context: &TeamFlowContext<'_>, agent: &AgentName, request: MessageId) -> Vec<FlowStep> {
     let mut steps = Vec::new();
     if context.state().requests.is_empty() && context.architect_phase() == *REQUEST {
         steps.push(propose_architect(MONITORING, "no request is open"));
@@ -206,7 +206,7 @@ pub(super) fn handle_response(context: &TeamContext<'_>, agent: &AgentName, requ
     steps
 }
 
-fn follow_review(context: &TeamContext<'_>, agent: &AgentName, given: ArchitectReview) -> Vec<FlowStep> {
+fn follow_review(context: &TeamFlowContext<'_>, agent: &AgentName, given: ArchitectDecisionOnRequest) -> Vec<FlowStep> {
     let reason = format!("{}: {}", given.kind.as_str(), given.verdict.as_str());
     if given.verdict == ReviewVerdict::Rejected {
         let why = match given.streak {
@@ -238,7 +238,7 @@ fn follow_review(context: &TeamContext<'_>, agent: &AgentName, given: ArchitectR
 
 /// Tells the user that a decision is needed. The other stories go on.
 pub(super) fn escalate(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     subject: &str,
     reason: String,
     failure: TeamFailureKind,

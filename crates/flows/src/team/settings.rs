@@ -1,6 +1,6 @@
 //! The settings of a session.
 
-use segue_core::flow::{SettingSpec, SettingType, resolve_settings};
+use segue_core::flow::{FlowSettingSpec, FlowSettingType, resolve_settings};
 use serde_json::Value;
 
 use super::path_pattern::pattern_problem;
@@ -34,45 +34,49 @@ pub enum ArchitectThreadPartitioning {
 
 /// Returns the declarations of all settings.
 #[must_use]
-pub fn team_setting_specs() -> Vec<SettingSpec> {
-    let spec = SettingType::OneOf(vec![
-        SettingType::AnyTable(PRODUCT_SPEC_BYTES_MAX),
-        SettingType::LongText(PRODUCT_SPEC_BYTES_MAX),
+pub fn team_setting_specs() -> Vec<FlowSettingSpec> {
+    let spec = FlowSettingType::OneOf(vec![
+        FlowSettingType::AnyTable(PRODUCT_SPEC_BYTES_MAX),
+        FlowSettingType::LongText(PRODUCT_SPEC_BYTES_MAX),
     ]);
     vec![
-        SettingSpec::new(
+        FlowSettingSpec::new(
             WORKSPACE_SETTING,
-            SettingType::Text,
+            FlowSettingType::Text,
             "the workspace whose git repository the team works in, as named in the configuration",
         ),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "coders",
-            SettingType::Integer { min: 1, max: u64::from(TEAM_CODERS_MAX) },
+            FlowSettingType::Integer { min: 1, max: u64::from(TEAM_CODERS_MAX) },
             "how many coders work in parallel",
         )
         .with_default(2),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "contexts",
-            SettingType::Choice(vec!["per_assignment".to_owned(), "single".to_owned()]),
+            FlowSettingType::Choice(vec!["per_assignment".to_owned(), "single".to_owned()]),
             "whether the architect has one context for each assignment, or a single one for comparison",
         )
         .with_default("per_assignment"),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "context_age_minutes",
-            SettingType::Integer { min: 0, max: 60 * 24 * 30 },
+            FlowSettingType::Integer { min: 0, max: 60 * 24 * 30 },
             "after how many minutes the architect's context of an assignment is replaced; 0 for never",
         )
         .with_default(0),
-        SettingSpec::new("knowledge_file", SettingType::Text, "the path of the knowledge file in the repository")
-            .with_default("knowledge.dot"),
-        SettingSpec::new(
+        FlowSettingSpec::new(
+            "knowledge_file",
+            FlowSettingType::Text,
+            "the path of the knowledge file in the repository",
+        )
+        .with_default("knowledge.dot"),
+        FlowSettingSpec::new(
             "spec",
             spec,
             "the spec, as a table or as JSON with title, goal, requirements and acceptance; otherwise the product manager asks",
         ),
-        SettingSpec::new(
+        FlowSettingSpec::new(
             "headless",
-            SettingType::Bool,
+            FlowSettingType::Bool,
             "whether the team starts without a confirmation and the turn lasts until it has finished",
         )
         .with_default(false),

@@ -3,7 +3,7 @@
 //! The architect's thread with a coder is partitioned by the coder and ends with the coder's work item, which the
 //! dispatcher alone assigns. So a review sees the earlier reviews of the same assignment and nothing else.
 
-use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSpec};
+use segue_core::context::{FragmentContentKind, FragmentOverflowPolicy, FragmentSpec};
 use segue_core::flow::{
     FlowCommandSpec, FlowSpec, FlowToolDeclaration, RoleCallLimits, RoleSpec, SummarizerRole, ToolRunnerKind,
 };
@@ -139,7 +139,7 @@ fn team_role_limits() -> RoleCallLimits {
     }
 }
 
-fn text_fragment(name: &str, layer: ContextKind, tokens_max: u32) -> FragmentSpec {
+fn text_fragment(name: &str, layer: FragmentContentKind, tokens_max: u32) -> FragmentSpec {
     FragmentSpec::changing(name, layer).with_budget(tokens_max, FragmentOverflowPolicy::KeepStart)
 }
 
@@ -152,13 +152,13 @@ fn with_compaction(mut role: RoleSpec) -> RoleSpec {
 
 fn product_manager_role_spec() -> RoleSpec {
     let mut role = RoleSpec::new(PRODUCT_MANAGER_ROLE, Scope::per_session())
-        .with_opening_fragment(FragmentSpec::stable(ROLE_FRAGMENT, ContextKind::Instruction))
+        .with_opening_fragment(FragmentSpec::stable(ROLE_FRAGMENT, FragmentContentKind::Instruction))
         .with_ask(
             INTERVIEW_ASK,
             [
-                text_fragment(DRAFT_FRAGMENT, ContextKind::Task, 8_000),
-                text_fragment(STATUS_FRAGMENT, ContextKind::Knowledge, 4_000),
-                text_fragment(MESSAGE_FRAGMENT, ContextKind::UserWords, 16_000),
+                text_fragment(DRAFT_FRAGMENT, FragmentContentKind::Task, 8_000),
+                text_fragment(STATUS_FRAGMENT, FragmentContentKind::Knowledge, 4_000),
+                text_fragment(MESSAGE_FRAGMENT, FragmentContentKind::UserWords, 16_000),
             ],
         );
     role.output = ModelOutputFormat::Json(product_manager_schema());
@@ -190,19 +190,19 @@ fn product_manager_schema() -> Value {
 
 /// The system prompt of a story: whom the architect talks to, the story, the spec, what is known, and the rules.
 fn with_story_opening(role: RoleSpec) -> RoleSpec {
-    role.with_opening_fragment(FragmentSpec::stable(ROLE_FRAGMENT, ContextKind::Instruction))
-        .with_opening_fragment(text_fragment(SPEC_FRAGMENT, ContextKind::Knowledge, 8_000))
-        .with_opening_fragment(text_fragment(PROJECT_FRAGMENT, ContextKind::Knowledge, 6_000))
-        .with_opening_fragment(text_fragment(STORY_FRAGMENT, ContextKind::Task, 6_000))
-        .with_opening_fragment(text_fragment(KNOWLEDGE_FRAGMENT, ContextKind::Knowledge, 6_000))
-        .with_opening_fragment(text_fragment(HISTORY_FRAGMENT, ContextKind::Handover, 6_000))
+    role.with_opening_fragment(FragmentSpec::stable(ROLE_FRAGMENT, FragmentContentKind::Instruction))
+        .with_opening_fragment(text_fragment(SPEC_FRAGMENT, FragmentContentKind::Knowledge, 8_000))
+        .with_opening_fragment(text_fragment(PROJECT_FRAGMENT, FragmentContentKind::Knowledge, 6_000))
+        .with_opening_fragment(text_fragment(STORY_FRAGMENT, FragmentContentKind::Task, 6_000))
+        .with_opening_fragment(text_fragment(KNOWLEDGE_FRAGMENT, FragmentContentKind::Knowledge, 6_000))
+        .with_opening_fragment(text_fragment(HISTORY_FRAGMENT, FragmentContentKind::Handover, 6_000))
 }
 
 fn architect_role_spec(name: &str, scope: Scope) -> RoleSpec {
     let mut role = with_story_opening(RoleSpec::new(name, scope))
-        .with_ask(STORIES_ASK, [text_fragment(REQUEST_FRAGMENT, ContextKind::Task, 12_000)])
-        .with_ask(REQUEST_ASK, [text_fragment(REQUEST_FRAGMENT, ContextKind::Task, 60_000)])
-        .with_ask(REPAIR_ASK, [text_fragment(REPAIR_FRAGMENT, ContextKind::Task, 4_000)]);
+        .with_ask(STORIES_ASK, [text_fragment(REQUEST_FRAGMENT, FragmentContentKind::Task, 12_000)])
+        .with_ask(REQUEST_ASK, [text_fragment(REQUEST_FRAGMENT, FragmentContentKind::Task, 60_000)])
+        .with_ask(REPAIR_ASK, [text_fragment(REPAIR_FRAGMENT, FragmentContentKind::Task, 4_000)]);
     for tool in READING_TOOLS.iter().map(|tool| tool.name()).chain([KNOWLEDGE_ADD_TOOL, HOT_FIX_TOOL]) {
         role = role.with_tool(tool);
     }
@@ -213,7 +213,7 @@ fn architect_role_spec(name: &str, scope: Scope) -> RoleSpec {
 fn coder_role_spec() -> RoleSpec {
     let scope = Scope::per_session().ended_by(ThreadEndTrigger::WorkItem);
     let mut role = with_story_opening(RoleSpec::new(CODER_ROLE, scope))
-        .with_ask(TASK_ASK, [text_fragment(TASK_FRAGMENT, ContextKind::Task, 24_000)])
+        .with_ask(TASK_ASK, [text_fragment(TASK_FRAGMENT, FragmentContentKind::Task, 24_000)])
         .with_phase_graph(graphs::CODER_GRAPH);
     for tool in coder_tools(graphs::CODING) {
         role = role.with_tool(tool);
@@ -224,8 +224,8 @@ fn coder_role_spec() -> RoleSpec {
 
 fn summariser_role_spec() -> RoleSpec {
     let mut role = RoleSpec::new(SUMMARISER_ROLE, Scope::Fresh)
-        .with_opening_fragment(FragmentSpec::stable("summarise", ContextKind::Instruction))
-        .with_ask("summarise", [FragmentSpec::changing("folded", ContextKind::Conversation)]);
+        .with_opening_fragment(FragmentSpec::stable("summarise", FragmentContentKind::Instruction))
+        .with_ask("summarise", [FragmentSpec::changing("folded", FragmentContentKind::Conversation)]);
     role.reply_tokens_max = CHAT_SUMMARY_TOKENS_MAX;
     role.limits = team_role_limits();
     role

@@ -8,11 +8,11 @@ use segue_core::ids::{AgentName, CallId, MessageId, PhaseName, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use super::facts::{
-    ArchitectReview, CoderRequestKind, CoderTask, InspectedRepository, KnowledgeFileUpdate, StoryAssignment,
+    ArchitectDecisionOnRequest, CoderRequestKind, CoderTask, InspectedRepository, KnowledgeFileUpdate, StoryAssignment,
     StoryStatus, TeamFact, TeamFailureKind, UndeliveredStory,
 };
 use super::graphs::{self, BUDGET_REVIEW, QUESTION, SUSPEND};
-use super::knowledge::{KnowledgeGraph, KnowledgeMergeAction, KnowledgeNode};
+use super::knowledge::{ExistingKnowledgeNodePolicy, KnowledgeGraph, KnowledgeNode};
 use super::product_spec::ProductSpec;
 use super::review::{ParsedReview, ReviewVerdict};
 use super::story::Story;
@@ -77,7 +77,7 @@ pub struct StoryProgress {
     pub requeues: u32,
     pub conflicts: u32,
     /// The architect's decisions, newest last.
-    pub reviews: Vec<ArchitectReview>,
+    pub reviews: Vec<ArchitectDecisionOnRequest>,
     pub commit: Option<String>,
     pub cost_microusd: u64,
     pub calls: u32,
@@ -321,7 +321,7 @@ impl TeamState {
                 // What agents have said and the file does not contain yet is kept.
                 let unwritten = std::mem::take(&mut self.unwritten);
                 self.knowledge = graph;
-                self.knowledge.merge_nodes(&unwritten, KnowledgeMergeAction::Append);
+                self.knowledge.merge_nodes(&unwritten, ExistingKnowledgeNodePolicy::Append);
                 self.unwritten = unwritten;
             }
             TeamFact::StoriesRefused { problems } => {
@@ -344,7 +344,7 @@ impl TeamState {
             }
             TeamFact::KnowledgeAdded { node, .. } => {
                 // Entries are validated before they are recorded.
-                let _ = self.knowledge.add_node(node.clone(), KnowledgeMergeAction::Append);
+                let _ = self.knowledge.add_node(node.clone(), ExistingKnowledgeNodePolicy::Append);
                 self.unwritten.push(node);
             }
             TeamFact::ExpressQueued { story, update, .. } => {
@@ -470,7 +470,7 @@ impl TeamState {
         self.coders.insert(assignment.agent, coder);
     }
 
-    fn apply_review(&mut self, given: ArchitectReview) {
+    fn apply_review(&mut self, given: ArchitectDecisionOnRequest) {
         self.requests.remove(&given.request);
         if let Some(progress) = self.stories.get_mut(&given.story) {
             progress.reviews.push(given.clone());

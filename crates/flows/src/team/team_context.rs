@@ -3,7 +3,7 @@
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::{FlowContext, FlowStep};
 use segue_core::ids::{AgentName, MessageId, PhaseName};
-use segue_core::phase::{TransitionNote, TransitionProposer};
+use segue_core::phase::{PhaseTransitionNote, PhaseTransitionProposer};
 
 use super::graphs::{self, CODER_GRAPH};
 use super::repository_tools::RepositoryToolRequest;
@@ -11,12 +11,12 @@ use super::settings::TeamSettings;
 use super::spec::{ARCHITECT_AGENT, CODER_ROLE, PRODUCT_MANAGER_AGENT};
 use super::state::{CoderWork, TeamState};
 
-pub(super) struct TeamContext<'a> {
+pub(super) struct TeamFlowContext<'a> {
     pub(super) view: &'a FlowContext<'a, TeamState>,
     pub(super) settings: &'a TeamSettings,
 }
 
-impl TeamContext<'_> {
+impl TeamFlowContext<'_> {
     pub(super) fn state(&self) -> &TeamState {
         self.view.state
     }
@@ -104,8 +104,8 @@ pub(super) fn phase_key(agent: &AgentName) -> PhaseGraphKey {
 
 /// Proposes a phase for an agent. The graph decides.
 pub(super) fn propose_agent_phase(agent: &AgentName, to: &str, reason: impl Into<String>) -> FlowStep {
-    let note = TransitionNote { reason: Some(reason.into()), ..TransitionNote::default() };
-    FlowStep::ProposePhase { phase: phase_key(agent), to: to.into(), by: TransitionProposer::Engine, note }
+    let note = PhaseTransitionNote { reason: Some(reason.into()), ..PhaseTransitionNote::default() };
+    FlowStep::ProposePhase { phase: phase_key(agent), to: to.into(), by: PhaseTransitionProposer::Engine, note }
 }
 
 /// Proposes a phase for the architect.

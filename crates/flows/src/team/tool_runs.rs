@@ -15,11 +15,11 @@ use super::graphs::{AWAIT_MERGE, CODE_REVIEW, CODING, PLANNING, TESTING};
 use super::repository_tools::{RepositoryTool, RepositoryToolResult};
 use super::spec::{ARCHITECT_AGENT, HOT_FIX_TOOL, KNOWLEDGE_ADD_TOOL};
 use super::story::StoryWorkflowKind;
-use super::team_context::{TeamContext, propose_agent_phase};
+use super::team_context::{TeamFlowContext, propose_agent_phase};
 use super::{merging, planning};
 
 /// Answers a tool that the flow runs itself.
-pub(super) fn answer_flow_tool(context: &TeamContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
+pub(super) fn answer_flow_tool(context: &TeamFlowContext<'_>, opened: &ToolRunOpened) -> Vec<FlowStep> {
     let caller = opened.agent.clone().unwrap_or_else(|| ARCHITECT_AGENT.into());
     // The architect talks about the story of the agent that it talks to.
     let agent: AgentName = caller.as_str().split_once('@').map_or_else(|| caller.clone(), |(_, peer)| peer.into());
@@ -44,7 +44,7 @@ pub(super) fn answer_flow_tool(context: &TeamContext<'_>, opened: &ToolRunOpened
 
 /// Handles the end of a repository tool.
 pub(super) fn handle_repository_tool_ended(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     opened: &ToolRunOpened,
     outcome: ToolRunOutcome,
     text: TextRef,
@@ -91,7 +91,7 @@ pub(super) fn handle_repository_tool_ended(
 
 /// A tool call that a coder wrote in its text has ended. Its result is the coder's next task.
 fn handle_text_call_ended(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     opened: &ToolRunOpened,
     outcome: ToolRunOutcome,
     result: TextRef,
@@ -107,7 +107,7 @@ fn handle_text_call_ended(
 }
 
 fn handle_coder_tool_result(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     tool: RepositoryTool,
     text: TextRef,
@@ -138,7 +138,7 @@ fn handle_coder_tool_result(
 
 /// The changes were committed: code checks them before anybody reads them.
 fn handle_commit_result(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     result: RepositoryToolResult,
     diff: TextRef,
@@ -176,7 +176,7 @@ fn handle_commit_result(
 }
 
 fn handle_test_result(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     result: RepositoryToolResult,
     output: TextRef,
@@ -205,7 +205,7 @@ fn handle_test_result(
 
 /// A coder that stays in its phase gets its next call here: after code refused its work, or ran a tool call of its text.
 pub(super) fn continue_after_refused_work(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     agent: &AgentName,
     task: &CoderTask,
 ) -> Vec<FlowStep> {

@@ -1,15 +1,15 @@
 //! What people see of a workspace: its claims, lessons and knowledge as tables, and its facts in words.
 
-use segue_core::flow::{Artifact, ArtifactButton, ArtifactTableRow, TypedArtifactContent};
+use segue_core::flow::{ArtifactButton, ArtifactTableRow, FlowArtifact, TypedArtifactContent};
 use serde_json::json;
 
-use super::claims::ClaimStatus;
+use super::claims::WorkspaceClaimHolderAndWaiters;
 use super::state::{WorkspaceFlowFact, WorkspaceFlowState};
 use super::{CLAIM_ARGUMENT, RELEASE_COMMAND};
 use crate::artifact::new_artifact;
 use crate::limits::WORKSPACE_ROWS_SHOWN_MAX;
 
-pub(super) fn list_artifacts(state: &WorkspaceFlowState) -> Vec<Artifact> {
+pub(super) fn list_artifacts(state: &WorkspaceFlowState) -> Vec<FlowArtifact> {
     let mut artifacts = Vec::new();
     let mut add_table = |name: &str, title: &str, columns: &[&str], rows: Vec<ArtifactTableRow>| {
         if !rows.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn list_artifacts(state: &WorkspaceFlowState) -> Vec<Artifact> {
     artifacts
 }
 
-fn claim_row(claim: &str, status: &ClaimStatus) -> ArtifactTableRow {
+fn claim_row(claim: &str, status: &WorkspaceClaimHolderAndWaiters) -> ArtifactTableRow {
     let holder = status.holder.as_ref().map_or_else(|| "nobody".to_owned(), |holder| holder.session.to_string());
     let waiting: Vec<String> = status.waiting.iter().map(|waiting| waiting.session.to_string()).collect();
     let release = ArtifactButton {

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 
 use segue_core::ids::SessionId;
 
-use super::WorkspaceFlowAnswer;
+use super::WorkspaceFactAndReply;
 use super::lessons::check_length;
 use super::requests::{
-    ExistingKnowledgeEntryPolicy, KnowledgeEntriesToAdd, KnowledgeEntryKey, KnowledgeEntryRevision, KnowledgeStored,
-    KnowledgeToRemove, NewKnowledgeEntry, WorkspaceKnowledgeEntry, WorkspaceKnowledgePage, WorkspaceKnowledgeQuery,
+    ExistingKnowledgeEntryPolicy, KnowledgeChangeReply, KnowledgeEntriesToAdd, KnowledgeEntryKey,
+    KnowledgeEntryRevision, KnowledgeToRemove, NewKnowledgeEntry, WorkspaceKnowledgeEntry, WorkspaceKnowledgePage,
+    WorkspaceKnowledgeQuery,
 };
 use super::state::{StoredKnowledgeDocument, WorkspaceFlowFact, WorkspaceFlowState, document_bytes};
 use crate::limits::{
@@ -21,7 +22,7 @@ pub(super) fn store_entries(
     state: &WorkspaceFlowState,
     request: KnowledgeEntriesToAdd,
     from: &SessionId,
-) -> Result<WorkspaceFlowAnswer, String> {
+) -> Result<WorkspaceFactAndReply, String> {
     check_knowledge_entry_count(request.entries.len())?;
     let mut named = BTreeSet::new();
     let mut entries = Vec::new();
@@ -56,7 +57,7 @@ pub(super) fn store_entries(
     let changed: Vec<KnowledgeEntryRevision> = changed.collect();
     let revision = state.revision + changed.len() as u64;
     let fact = (!entries.is_empty()).then(|| WorkspaceFlowFact::KnowledgeStored { entries, session: from.clone() });
-    Ok(WorkspaceFlowAnswer::new(fact, &KnowledgeStored { changed, revision }))
+    Ok(WorkspaceFactAndReply::new(fact, &KnowledgeChangeReply { changed, revision }))
 }
 
 fn check_entry(state: &WorkspaceFlowState, entry: &NewKnowledgeEntry) -> Result<(), String> {
@@ -89,7 +90,7 @@ pub(super) fn remove_entries(
     state: &WorkspaceFlowState,
     request: &KnowledgeToRemove,
     from: &SessionId,
-) -> Result<WorkspaceFlowAnswer, String> {
+) -> Result<WorkspaceFactAndReply, String> {
     check_knowledge_entry_count(request.keys.len())?;
     let keys: BTreeSet<&String> = request.keys.iter().collect();
     let found = keys.into_iter().filter(|key| state.find_entry(&request.kind, key).is_some());
@@ -99,13 +100,13 @@ pub(super) fn remove_entries(
         entries.iter().map(|entry| state.revision_of(&entry.kind, &entry.key)).collect();
     let revision = state.revision + changed.len() as u64;
     let fact = (!entries.is_empty()).then(|| WorkspaceFlowFact::KnowledgeRemoved { entries, session: from.clone() });
-    Ok(WorkspaceFlowAnswer::new(fact, &KnowledgeStored { changed, revision }))
+    Ok(WorkspaceFactAndReply::new(fact, &KnowledgeChangeReply { changed, revision }))
 }
 
 pub(super) fn list_entries(
     state: &WorkspaceFlowState,
     query: &WorkspaceKnowledgeQuery,
-) -> Result<WorkspaceFlowAnswer, String> {
+) -> Result<WorkspaceFactAndReply, String> {
     let is_selected = |entry: &&WorkspaceKnowledgeEntry| {
         let cursor = (&entry.kind, &entry.key);
         query.kind.as_ref().is_none_or(|kind| *kind == entry.kind)
@@ -121,7 +122,7 @@ pub(super) fn list_entries(
         selected.iter().take_while(fits).map(|entry| WorkspaceKnowledgeEntry::clone(entry)).collect();
     let last = entries.last().filter(|_| entries.len() < selected.len());
     let next = last.map(|last| KnowledgeEntryKey { kind: last.kind.clone(), key: last.key.clone() });
-    Ok(WorkspaceFlowAnswer::new(None, &WorkspaceKnowledgePage { next, revision: state.revision, entries }))
+    Ok(WorkspaceFactAndReply::new(None, &WorkspaceKnowledgePage { next, revision: state.revision, entries }))
 }
 
 fn check_knowledge_entry_count(count: usize) -> Result<(), String> {

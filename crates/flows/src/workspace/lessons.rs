@@ -2,8 +2,8 @@
 
 use segue_core::ids::SessionId;
 
-use super::WorkspaceFlowAnswer;
-use super::requests::{Lesson, LessonList, LessonQuery, LessonStored, LessonToAdd};
+use super::WorkspaceFactAndReply;
+use super::requests::{Lesson, LessonAddReply, LessonList, LessonQuery, LessonToAdd};
 use super::state::{WorkspaceFlowFact, WorkspaceFlowState};
 use crate::limits::{
     AGENT_NAME_CHARS_MAX, LESSON_AGENTS_MAX, LESSON_TEXT_CHARS_MAX, LESSON_TITLE_CHARS_MAX, LESSONS_PER_AGENT_MAX,
@@ -14,7 +14,7 @@ pub(super) fn store_lesson(
     state: &WorkspaceFlowState,
     lesson: LessonToAdd,
     from: &SessionId,
-) -> Result<WorkspaceFlowAnswer, String> {
+) -> Result<WorkspaceFactAndReply, String> {
     let LessonToAdd { agent, title, text } = lesson;
     let [agent, title, text] = [agent, title, text].map(|text| text.trim().to_owned());
     check_length("the agent of a lesson", &agent, AGENT_NAME_CHARS_MAX)?;
@@ -28,10 +28,10 @@ pub(super) fn store_lesson(
     let is_new = !known.into_iter().flatten().any(|known| known.title == title && known.text == text);
     let lessons = if is_new { (count + 1).min(LESSONS_PER_AGENT_MAX) } else { count };
     let fact = is_new.then(|| WorkspaceFlowFact::LessonStored { agent, title, text, session: from.clone() });
-    Ok(WorkspaceFlowAnswer::new(fact, &LessonStored { is_new, lessons }))
+    Ok(WorkspaceFactAndReply::new(fact, &LessonAddReply { is_new, lessons }))
 }
 
-pub(super) fn list_lessons(state: &WorkspaceFlowState, query: &LessonQuery) -> Result<WorkspaceFlowAnswer, String> {
+pub(super) fn list_lessons(state: &WorkspaceFlowState, query: &LessonQuery) -> Result<WorkspaceFactAndReply, String> {
     let agents = state.lessons.iter().filter(|(agent, _)| query.agent.as_ref().is_none_or(|wanted| wanted == *agent));
     let mut lessons: Vec<&Lesson> = agents.flat_map(|(_, lessons)| lessons.iter().map(|lesson| &**lesson)).collect();
     // The sort is stable, so lessons of the same time stay in the order of agents.
@@ -44,7 +44,7 @@ pub(super) fn list_lessons(state: &WorkspaceFlowState, query: &LessonQuery) -> R
     };
     let shown: Vec<Lesson> = lessons.iter().take_while(fits).map(|lesson| Lesson::clone(lesson)).collect();
     let omitted = lessons.len() - shown.len();
-    Ok(WorkspaceFlowAnswer::new(None, &LessonList { lessons: shown, omitted }))
+    Ok(WorkspaceFactAndReply::new(None, &LessonList { lessons: shown, omitted }))
 }
 
 /// Checks that a text is neither empty nor too long.

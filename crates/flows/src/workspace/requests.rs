@@ -24,18 +24,18 @@ pub fn workspace_session(asker: &SessionId, workspace: &str) -> Result<SessionId
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "topic", content = "body", rename_all = "snake_case")]
 pub enum WorkspaceSessionRequest {
-    /// Stores a lesson; the reply is [`LessonStored`].
+    /// Stores a lesson; the reply is [`LessonAddReply`].
     LessonAdd(LessonToAdd),
     /// Lists lessons; the reply is [`LessonList`].
     Lessons(LessonQuery),
-    /// Stores knowledge; the reply is [`KnowledgeStored`].
+    /// Stores knowledge; the reply is [`KnowledgeChangeReply`].
     KnowledgeAdd(KnowledgeEntriesToAdd),
-    /// Removes knowledge; the reply is [`KnowledgeStored`] with the entries that are gone.
+    /// Removes knowledge; the reply is [`KnowledgeChangeReply`] with the entries that are gone.
     KnowledgeRemove(KnowledgeToRemove),
     /// Lists knowledge; the reply is [`WorkspaceKnowledgePage`].
     KnowledgeList(WorkspaceKnowledgeQuery),
-    /// Says who holds a claim; the reply is [`WorkspaceClaimStatus`].
-    ClaimStatus(ExclusiveClaimQuery),
+    /// Says who holds a claim; the reply is [`WorkspaceClaimStatusReply`].
+    ClaimStatus(WorkspaceClaimStatusQuery),
 }
 
 impl WorkspaceSessionRequest {
@@ -84,7 +84,7 @@ pub struct LessonToAdd {
 
 /// What became of a lesson.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LessonStored {
+pub struct LessonAddReply {
     /// False if the agent has an identical lesson.
     pub is_new: bool,
     /// How many lessons the agent has now.
@@ -122,13 +122,13 @@ pub struct Lesson {
 /// Selects a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ExclusiveClaimQuery {
+pub struct WorkspaceClaimStatusQuery {
     pub name: String,
 }
 
 /// Who holds a claim, and who waits for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct WorkspaceClaimStatus {
+pub struct WorkspaceClaimStatusReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<SessionId>,
     /// The sessions that wait, the next one first.
@@ -179,7 +179,7 @@ pub struct KnowledgeToRemove {
 
 /// The entries that a request changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnowledgeStored {
+pub struct KnowledgeChangeReply {
     pub changed: Vec<KnowledgeEntryRevision>,
     /// The revision of the whole knowledge: it rises with every change.
     pub revision: u64,

@@ -8,8 +8,7 @@ use segue_core::ids::{SessionId, UnixMillis};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::claims::Claimant;
-use super::claims::ExclusiveClaimTable;
+use super::claims::{WorkspaceClaimTable, WorkspaceClaimant};
 use super::requests::{KnowledgeEntryKey, KnowledgeEntryRevision, Lesson, WorkspaceKnowledgeEntry};
 use crate::fact::parse_fact_event;
 use crate::limits::LESSONS_PER_AGENT_MAX;
@@ -25,7 +24,7 @@ pub struct WorkspaceFlowState {
     pub(super) knowledge_bytes: usize,
     /// The number of changes of the knowledge.
     pub(super) revision: u64,
-    pub(super) claims: ExclusiveClaimTable,
+    pub(super) claims: WorkspaceClaimTable,
 }
 
 /// What a workspace records.
@@ -48,22 +47,22 @@ pub(super) enum WorkspaceFlowFact {
     },
     ClaimQueued {
         claim: String,
-        by: Claimant,
+        by: WorkspaceClaimant,
     },
     ClaimGranted {
         claim: String,
-        to: Claimant,
+        to: WorkspaceClaimant,
     },
     /// The holder no longer has the claim.
     ClaimFreed {
         claim: String,
-        from: Claimant,
+        from: WorkspaceClaimant,
         reason: String,
     },
     /// A session no longer waits for the claim.
     ClaimWithdrawn {
         claim: String,
-        by: Claimant,
+        by: WorkspaceClaimant,
         reason: String,
     },
 }
@@ -80,7 +79,7 @@ impl WorkspaceFlowState {
     pub(super) fn apply_event(&mut self, recorded: &RecordedEvent) {
         if matches!(recorded.event, Event::SessionForked { .. }) {
             // The claims belong to the original workspace.
-            self.claims = ExclusiveClaimTable::default();
+            self.claims = WorkspaceClaimTable::default();
         }
         let Some(fact) = parse_fact_event::<WorkspaceFlowFact>(&recorded.event) else { return };
         match fact {

@@ -51,7 +51,7 @@ pub struct ListedWorkspaceFile {
 
 /// The result of `list_files`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct FileListing {
+pub struct ListFilesResult {
     pub files: Vec<ListedWorkspaceFile>,
     /// The number of files, also of those that the list leaves out.
     pub files_total: u64,
@@ -75,9 +75,9 @@ pub struct FileSearchMatch {
 
 /// One run of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CommandRun {
+pub struct WorkspaceCommandRun {
     pub command: String,
-    pub end: CommandEnd,
+    pub end: WorkspaceCommandEnd,
     pub duration_ms: u64,
     /// The number of bytes that the command wrote to its output and its error output together.
     pub output_bytes: u64,
@@ -85,18 +85,18 @@ pub struct CommandRun {
     pub output_tail: String,
 }
 
-impl CommandRun {
+impl WorkspaceCommandRun {
     /// Returns whether the command ended with exit code 0.
     #[must_use]
     pub fn has_passed(&self) -> bool {
-        self.end == CommandEnd::Exited { code: 0 }
+        self.end == WorkspaceCommandEnd::Exited { code: 0 }
     }
 }
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-pub enum CommandEnd {
+pub enum WorkspaceCommandEnd {
     Exited {
         code: i32,
     },
@@ -117,7 +117,7 @@ pub enum CommandEnd {
 /// The result of `run_command`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCommandResult {
-    pub run: CommandRun,
+    pub run: WorkspaceCommandRun,
     /// The files that changed while the command ran.
     pub changes: Vec<FileChange>,
 }
@@ -130,7 +130,7 @@ pub struct ChecksResult {
     /// The digest after the checks, which differs if a check changed files, such as a lock file.
     pub content_digest_after: String,
     /// The checks in the order in which they ran. All of them run, also after one has failed.
-    pub commands: Vec<CommandRun>,
+    pub commands: Vec<WorkspaceCommandRun>,
     /// Whether there was a check, and all of them passed.
     pub passed: bool,
     /// The files that the checks changed.
@@ -139,7 +139,7 @@ pub struct ChecksResult {
 
 /// The result of `workspace_status`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct WorkspaceStatus {
+pub struct WorkspaceStatusResult {
     pub workspace: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<String>,

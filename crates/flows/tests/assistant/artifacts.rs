@@ -1,7 +1,9 @@
 //! The artifacts of a session, and the descriptions of its facts.
 
-use segue_core::flow::{Artifact, ArtifactTableRow, NotesArtifactItem, TypedArtifactContent};
-use segue_core::flow::{EventSubject, FactDisplay, Flow, FlowContext, TextResolver};
+use segue_core::flow::{
+    ArtifactNotesItem, ArtifactTableRow, DecisionTextResolver, EventSubject, FactDisplay, Flow, FlowArtifact,
+    FlowContext, TypedArtifactContent,
+};
 use segue_core::session::SessionState;
 use segue_flows::assistant::AssistantFlow;
 use segue_flows::assistant::state::AssistantState;
@@ -10,22 +12,22 @@ use serde_json::{Value, json};
 
 use super::support::*;
 
-fn session_artifacts(harness: &SessionHarness) -> Vec<Artifact> {
+fn session_artifacts(harness: &SessionHarness) -> Vec<FlowArtifact> {
     let flow = AssistantFlow::new();
     let state = SessionState::fold(&flow, harness.journal());
     let flow_state = state.flow.downcast_ref::<AssistantState>().expect("the state of this flow");
-    let (texts, about) = (TextResolver::new(harness.texts()), EventSubject::default());
+    let (texts, about) = (DecisionTextResolver::new(harness.texts()), EventSubject::default());
     flow.artifacts(&FlowContext { session: &state.session, state: flow_state, texts: &texts, subject: &about })
 }
 
-fn table(artifacts: &[Artifact], name: &str) -> Vec<ArtifactTableRow> {
+fn table(artifacts: &[FlowArtifact], name: &str) -> Vec<ArtifactTableRow> {
     let artifact = artifacts.iter().find(|artifact| artifact.name == name).unwrap_or_else(|| panic!("no {name}"));
     let TypedArtifactContent::Table { columns, rows } = &artifact.content else { panic!("{name} is a table") };
     assert!(rows.iter().all(|row| row.cells.len() == columns.len()));
     rows.clone()
 }
 
-fn notes(artifacts: &[Artifact], name: &str) -> Vec<NotesArtifactItem> {
+fn notes(artifacts: &[FlowArtifact], name: &str) -> Vec<ArtifactNotesItem> {
     let artifact = artifacts.iter().find(|artifact| artifact.name == name).unwrap_or_else(|| panic!("no {name}"));
     let TypedArtifactContent::Notes { items } = &artifact.content else { panic!("{name} are notes") };
     items.clone()

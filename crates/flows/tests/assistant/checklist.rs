@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::ContextKind;
+use segue_core::context::FragmentContentKind;
 use segue_core::decide::{OperatorCommand, SessionInput};
 use segue_core::event::{Event, TurnOutcome};
-use segue_core::prompt::{FailureKind, ModelReply};
+use segue_core::prompt::{CallFailureKind, ModelReply};
 use segue_flows::assistant::registry::EntityRelevanceTier;
 use segue_flows::limits::ENTITIES_MAX;
 use segue_testkit::SessionHarness;
@@ -31,8 +31,11 @@ fn a02_each_node_is_shown_its_own_part_of_the_memory() {
         assert_eq!(last(role).receipt.carried.entries, 0, "{role} remembers no earlier turn");
     }
     let layers = |role: &str| last(role).receipt.ask.iter().map(|piece| piece.layer).collect::<Vec<_>>();
-    assert!(layers("understand").contains(&ContextKind::Entities) && layers("think").contains(&ContextKind::Reasoning));
-    assert!(!layers("act").contains(&ContextKind::Conversation), "Act does not see the conversation");
+    assert!(
+        layers("understand").contains(&FragmentContentKind::Entities)
+            && layers("think").contains(&FragmentContentKind::Reasoning)
+    );
+    assert!(!layers("act").contains(&FragmentContentKind::Conversation), "Act does not see the conversation");
 }
 
 #[test]
@@ -197,7 +200,7 @@ fn a11_every_turn_records_one_summary() {
     let mut harness = open();
     read_turn(&mut harness, "one");
     talk_turn(&mut harness, "two");
-    harness.send_message("three").fail_call("understand", FailureKind::InvalidApiKey);
+    harness.send_message("three").fail_call("understand", CallFailureKind::InvalidApiKey);
     harness.send_message("four").run_command(OperatorCommand::Cancel { turn: None });
     let summaries = facts(&harness, "turn_summarized");
     let turns: Vec<_> = summaries.iter().map(|summary| summary["summary"]["turn"].as_u64()).collect();
@@ -235,7 +238,7 @@ fn a14_failed_compaction_changes_nothing_and_the_turn_succeeds() {
     }
     let before = flow_state(&harness).reasoning.compacted.expect("the first turn was compacted");
     start_planned_turn(&mut harness, "four", understood("talks"), proposal("Well?"));
-    harness.answer_call("reply", "Well?").fail_call("summarize", FailureKind::Refused);
+    harness.answer_call("reply", "Well?").fail_call("summarize", CallFailureKind::Refused);
     let ended = harness.journal().iter().rev().find_map(|recorded| match &recorded.event {
         Event::TurnEnded { outcome, .. } => Some(outcome.clone()),
         _ => None,

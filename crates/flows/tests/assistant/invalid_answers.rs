@@ -2,7 +2,7 @@
 //! writes are executed.
 
 use segue_core::event::{Event, TurnOutcome};
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_flows::assistant::tools::DomainOperation;
 use segue_testkit::SessionHarness;
 use serde_json::json;
@@ -247,14 +247,14 @@ fn failed_act_call_fails_its_step_and_the_reply_says_so() {
         understood("looks"),
         plan(&[step("read", "recipe", 1, &[]), step("write", "recipe", 2, &[])]),
     );
-    harness.fail_call("act", FailureKind::Refused);
+    harness.fail_call("act", CallFailureKind::Refused);
     let ask_text = ask_text(&harness, "reply");
     assert!(
         ask_text.contains("read recipe: failed. the model did not answer: refused")
             && ask_text.contains("write recipe: not started"),
         "{ask_text}"
     );
-    harness.fail_call("reply", FailureKind::Refused);
+    harness.fail_call("reply", CallFailureKind::Refused);
     let said = harness.last_reply();
     assert!(said.starts_with("Nothing was changed.") && said.contains("This was not done:"), "{said}");
     assert_eq!(outcome(&harness), Some(TurnOutcome::Done), "the user got a reply");
@@ -275,7 +275,7 @@ fn writes_are_reported_even_if_reply_is_empty() {
 #[test]
 fn failed_understand_call_fails_the_turn_with_the_reason() {
     let mut harness = open();
-    harness.send_message("look").fail_call("understand", FailureKind::InvalidApiKey);
+    harness.send_message("look").fail_call("understand", CallFailureKind::InvalidApiKey);
     assert!(matches!(outcome(&harness), Some(TurnOutcome::Failed { reason }) if reason.contains("key not accepted")));
     assert!(
         facts(&harness, "turn_summarized")[0]["summary"]["blocked_reason"]
@@ -284,7 +284,7 @@ fn failed_understand_call_fails_the_turn_with_the_reason() {
     );
     harness.run_command(segue_core::decide::OperatorCommand::Retry { turn: None });
     assert!(ask_text(&harness, "understand").contains("look"), "the retry answers the same message");
-    harness.fail_call("understand", FailureKind::InvalidApiKey);
+    harness.fail_call("understand", CallFailureKind::InvalidApiKey);
     talk_turn(&mut harness, "again");
 }
 

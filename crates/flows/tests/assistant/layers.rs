@@ -2,11 +2,11 @@
 
 use segue_core::body::{BodyId, TextRef};
 use segue_core::event::{Event, RecordedEvent};
-use segue_core::flow::{EventSubject, Flow, FlowContext, TextResolver};
+use segue_core::flow::{DecisionTextResolver, EventSubject, Flow, FlowContext};
 use segue_core::ids::{Seq, UnixMillis};
 use segue_core::session::SessionState;
 use segue_flows::assistant::facts::AssistantFact;
-use segue_flows::assistant::settings::Settings;
+use segue_flows::assistant::settings::AssistantSettings;
 use segue_flows::assistant::state::AssistantState;
 use segue_flows::assistant::{AssistantFlow, prompt_context};
 use serde_json::{Value, json};
@@ -92,12 +92,13 @@ fn a03_prompt_builders_do_not_change_the_state() {
     let flow = AssistantFlow::new();
     let state = SessionState::fold(&flow, harness.journal());
     let flow_state = state.flow.downcast_ref::<AssistantState>().expect("the state of this flow");
-    let (before, texts, about) = (flow_state.clone(), TextResolver::new(harness.texts()), EventSubject::default());
+    let (before, texts, about) =
+        (flow_state.clone(), DecisionTextResolver::new(harness.texts()), EventSubject::default());
     let view = FlowContext { session: &state.session, state: flow_state, texts: &texts, subject: &about };
     let domains = segue_flows::assistant::settings::ConfiguredDomains::new(
         segue_flows::assistant::domain::DomainSchema::built_in(),
     );
-    let (settings, _) = Settings::parse(&state.session.settings, &domains);
+    let (settings, _) = AssistantSettings::parse(&state.session.settings, &domains);
     let domain = settings.domain.clone().expect("the kitchen");
     let all = || {
         let act = prompt_context::build_act_context(&view, &domain, 1).expect("the step is there");

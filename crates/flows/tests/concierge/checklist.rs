@@ -1,10 +1,10 @@
 //! The rows of the checklist.
 
 use segue_core::context::CallThread;
-use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeOverrides, SessionInput};
+use segue_core::decide::{InputRefusal, OperatorCommand, RecomputeCallOverrides, SessionInput};
 use segue_core::handover::HandoverProvenance;
 use segue_core::ids::ThreadId;
-use segue_core::prompt::{FailureKind, ModelReply};
+use segue_core::prompt::{CallFailureKind, ModelReply};
 use segue_core::scope::ThreadOpenReason;
 use segue_flows::concierge::analysis::ClaimMapShape;
 use segue_flows::concierge::brief::render_shape_guidance;
@@ -384,7 +384,7 @@ fn s21_step_help_is_shown_once_with_the_next_message() {
         "{last}"
     );
     // A failed call does not count as shown.
-    harness.fail_call("concierge", FailureKind::InvalidApiKey).send_message("so?");
+    harness.fail_call("concierge", CallFailureKind::InvalidApiKey).send_message("so?");
     assert!(concierge_prompt(&harness).1.contains("measure twice"));
     harness.answer_call("concierge", "Try the other bank.").send_message("thanks");
     assert_eq!(concierge_prompt(&harness).1, "thanks");
@@ -584,7 +584,7 @@ fn s29_one_failure_is_tolerated_and_one_answer_makes_no_map() {
     let mut harness = open();
     harness
         .send_message("rent or buy?")
-        .fail_call("expert", FailureKind::InvalidApiKey)
+        .fail_call("expert", CallFailureKind::InvalidApiKey)
         .answer_call("expert", "Rent.")
         .answer_call("expert", "Buy.");
     let mapper = prompt_text(&harness, harness.oldest_open_call("mapper").0);
@@ -593,8 +593,8 @@ fn s29_one_failure_is_tolerated_and_one_answer_makes_no_map() {
     let mut harness = open();
     harness
         .send_message("rent or buy?")
-        .fail_call("expert", FailureKind::InvalidApiKey)
-        .fail_call("expert", FailureKind::InvalidApiKey);
+        .fail_call("expert", CallFailureKind::InvalidApiKey)
+        .fail_call("expert", CallFailureKind::InvalidApiKey);
     harness.answer_call("expert", "Rent.");
     assert_eq!(harness.open_call_roles(), ["concierge"]);
     assert!(facts(&harness, "map_unavailable")[0]["why"].to_string().contains("at least 2 answers"));
@@ -748,8 +748,10 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
     let (mapper, starter) = (calls(&harness, "mapper")[0].call, calls(&harness, "concierge")[0].call);
 
     // Another mapper.
-    let again = harness
-        .recompute_call(mapper, &RecomputeOverrides { model: Some("owl".into()), ..RecomputeOverrides::default() });
+    let again = harness.recompute_call(
+        mapper,
+        &RecomputeCallOverrides { model: Some("owl".into()), ..RecomputeCallOverrides::default() },
+    );
     let (new, old) = (harness.prompt_for_call(again), harness.rebuild_prompt(mapper));
     assert_eq!((new.model.as_str(), &new.messages), ("owl", &old.messages), "the same prompt, another model");
     harness.answer_call("mapper", "<map>{\"claims\": []}</map>");
@@ -757,7 +759,7 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
     // Another stance.
     let again = harness.recompute_call(
         starter,
-        &RecomputeOverrides { settings: json!({"stance": "challenge"}), ..RecomputeOverrides::default() },
+        &RecomputeCallOverrides { settings: json!({"stance": "challenge"}), ..RecomputeCallOverrides::default() },
     );
     let opened = calls(&harness, "concierge").last().expect("it is open").clone();
     let recomputes = opened.recomputation.expect("it says what it is");
@@ -772,8 +774,11 @@ fn s32_recomputation_uses_frozen_inputs_and_keeps_the_timeline() {
     harness.answer_call("concierge", "Why buy at all?\n<<<HANDOVER>>>\ngoal: x\n<<<END>>>");
 
     // Another concierge; it fails and the process dies, without any effect.
-    harness.recompute_call(starter, &RecomputeOverrides { model: Some("dog".into()), ..RecomputeOverrides::default() });
-    harness.crash_and_recover().fail_call("concierge", FailureKind::InvalidApiKey);
+    harness.recompute_call(
+        starter,
+        &RecomputeCallOverrides { model: Some("dog".into()), ..RecomputeCallOverrides::default() },
+    );
+    harness.crash_and_recover().fail_call("concierge", CallFailureKind::InvalidApiKey);
 
     assert_eq!((phase(&harness), &harness.session().threads, harness.last_reply()), (before, &threads, state));
     assert_eq!(harness.session().handovers.len(), 2);
@@ -788,7 +793,7 @@ fn s32_recomputation_during_a_turn_does_not_disturb_it() {
     let mut harness = open();
     play_first_turn(&mut harness);
     let first = calls(&harness, "expert")[0].call;
-    harness.send_message("I stay").recompute_call(first, &RecomputeOverrides::default());
+    harness.send_message("I stay").recompute_call(first, &RecomputeCallOverrides::default());
     assert_eq!(harness.open_call_roles(), ["concierge", "expert"]);
     harness.answer_call("concierge", "Buy.");
     assert_eq!(harness.last_reply(), "Buy.");

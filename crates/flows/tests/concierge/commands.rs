@@ -1,7 +1,7 @@
 //! Commands: explicit decisions of the user that no model interprets.
 
 use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput};
-use segue_core::flow::{Artifact, EventSubject, Flow, FlowContext, TextResolver};
+use segue_core::flow::{DecisionTextResolver, EventSubject, Flow, FlowArtifact, FlowContext};
 use segue_core::handover::HandoverProvenance;
 use segue_core::session::SessionState;
 use segue_flows::concierge::ConciergeFlow;
@@ -22,11 +22,11 @@ fn refusal(harness: &mut SessionHarness, name: &str, arguments: Value) -> String
     }
 }
 
-fn session_artifacts(harness: &SessionHarness) -> Vec<Artifact> {
+fn session_artifacts(harness: &SessionHarness) -> Vec<FlowArtifact> {
     let flow = ConciergeFlow::new();
     let state = SessionState::fold(&flow, harness.journal());
     let flow_state = state.flow.downcast_ref::<ConciergeState>().expect("the state of this flow");
-    let (texts, subject) = (TextResolver::new(harness.texts()), EventSubject::default());
+    let (texts, subject) = (DecisionTextResolver::new(harness.texts()), EventSubject::default());
     flow.artifacts(&FlowContext { session: &state.session, state: flow_state, texts: &texts, subject: &subject })
 }
 

@@ -5,7 +5,7 @@ use segue_core::context::CallThread;
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, MidTurnPolicy, TurnOutcome};
 use segue_core::handover::HandoverProvenance;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_flows::concierge::ConciergeFlow;
 use segue_testkit::SessionHarness;
 use serde_json::json;
@@ -72,7 +72,7 @@ fn failed_repair_is_replaced_by_a_built_handover() {
     let mut harness = open_with_settings(json!({"handover_by_turn": 1}));
     harness.send_message("rent or buy?");
     answer_experts(&mut harness, MAP);
-    harness.answer_call("concierge", "Rent.").fail_call("concierge", FailureKind::InvalidApiKey);
+    harness.answer_call("concierge", "Rent.").fail_call("concierge", CallFailureKind::InvalidApiKey);
     assert_eq!(
         harness.session().latest_handover("intent").expect("it was built").provenance,
         HandoverProvenance::Built
@@ -146,7 +146,7 @@ fn map_truncated_before_its_edges_is_requested_once_more() {
         .answer_call("expert", "a")
         .answer_call("expert", "b")
         .answer_call("expert", "c");
-    harness.answer_call("mapper", cut).fail_call("mapper", FailureKind::InvalidApiKey);
+    harness.answer_call("mapper", cut).fail_call("mapper", CallFailureKind::InvalidApiKey);
     assert_eq!((facts(&harness, "map_parsed").len(), facts(&harness, "map_unavailable").len()), (1, 0));
 }
 
@@ -269,7 +269,7 @@ fn failed_mapper_is_skipped() {
         .answer_call("expert", "a")
         .answer_call("expert", "b")
         .answer_call("expert", "c");
-    harness.fail_call("mapper", FailureKind::InvalidApiKey).answer_call("concierge", "Rent.");
+    harness.fail_call("mapper", CallFailureKind::InvalidApiKey).answer_call("concierge", "Rent.");
     assert_eq!(harness.last_reply(), "Rent.");
 }
 
@@ -322,7 +322,7 @@ fn retry_after_all_experts_failed_asks_the_same_question() {
     let mut harness = open();
     harness.send_message("rent or buy?");
     for _ in 0..3 {
-        harness.fail_call("expert", FailureKind::InvalidApiKey);
+        harness.fail_call("expert", CallFailureKind::InvalidApiKey);
     }
     let TurnOutcome::Failed { reason } = outcome(&harness) else { panic!("the turn has failed") };
     assert!(reason.contains("no expert answered") && reason.contains("retry"), "{reason}");
@@ -343,13 +343,13 @@ fn retry_by_hand_repeats_only_the_failed_calls() {
     play_until_explorer(&mut harness);
     harness.send_message("give me a plan").answer_call("concierge", &format!("Good.\n{WORKFLOW}"));
     for _ in 0..3 {
-        harness.fail_call("expert", FailureKind::InvalidApiKey);
+        harness.fail_call("expert", CallFailureKind::InvalidApiKey);
     }
     harness.run_command(OperatorCommand::Retry { turn: None });
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"], "the explorer is not asked again");
     answer_experts(&mut harness, PLAN_MAP);
     assert_eq!(concierge_prompt(&harness).1, "give me a plan");
-    harness.fail_call("concierge", FailureKind::InvalidApiKey).run_command(OperatorCommand::Retry { turn: None });
+    harness.fail_call("concierge", CallFailureKind::InvalidApiKey).run_command(OperatorCommand::Retry { turn: None });
     assert_eq!(harness.open_call_roles(), ["concierge"], "nor are the experts and the mapper");
     assert_eq!(concierge_prompt(&harness).1, "give me a plan");
     harness.answer_call("concierge", PLAN);
@@ -362,7 +362,7 @@ fn next_message_after_a_failed_turn_includes_the_unanswered_one() {
     let mut harness = open();
     harness.send_message("rent or buy?");
     for _ in 0..3 {
-        harness.fail_call("expert", FailureKind::InvalidApiKey);
+        harness.fail_call("expert", CallFailureKind::InvalidApiKey);
     }
     harness.send_message("in Berlin, I mean");
     assert_eq!(
@@ -377,7 +377,7 @@ fn expert_answers_are_not_requested_again_when_the_concierge_fails() {
     let mut harness = open();
     harness.send_message("rent or buy?");
     answer_experts(&mut harness, MAP);
-    harness.fail_call("concierge", FailureKind::InvalidApiKey).send_message("retry");
+    harness.fail_call("concierge", CallFailureKind::InvalidApiKey).send_message("retry");
     assert_eq!(harness.open_call_roles(), ["concierge"]);
     let (system, last) = concierge_prompt(&harness);
     assert!(system.contains("rent first"));
@@ -391,7 +391,7 @@ fn retry_of_a_failed_plan_batch_does_not_call_the_explorer_again() {
     play_until_explorer(&mut harness);
     harness.send_message("give me a plan").answer_call("concierge", &format!("Good.\n{WORKFLOW}"));
     for _ in 0..3 {
-        harness.fail_call("expert", FailureKind::InvalidApiKey);
+        harness.fail_call("expert", CallFailureKind::InvalidApiKey);
     }
     assert!(matches!(outcome(&harness), TurnOutcome::Failed { .. }));
     assert_eq!(phase(&harness).current, *"explorer");
@@ -406,7 +406,7 @@ fn retry_of_a_failed_plan_batch_does_not_call_the_explorer_again() {
     play_until_explorer(&mut harness);
     harness.send_message("give me a plan").answer_call("concierge", WORKFLOW);
     for _ in 0..3 {
-        harness.fail_call("expert", FailureKind::InvalidApiKey);
+        harness.fail_call("expert", CallFailureKind::InvalidApiKey);
     }
     harness.send_message("never mind");
     let (_, last) = concierge_prompt(&harness);
@@ -416,7 +416,7 @@ fn retry_of_a_failed_plan_batch_does_not_call_the_explorer_again() {
 #[test]
 fn only_the_failed_call_is_retried() {
     let mut harness = open();
-    harness.send_message("rent or buy?").fail_call("expert", FailureKind::Overload);
+    harness.send_message("rent or buy?").fail_call("expert", CallFailureKind::Overload);
     let attempts: Vec<u32> = harness.session().open_calls.values().map(|open| open.attempt).collect();
     assert_eq!(attempts, [2, 1, 1]);
     answer_experts(&mut harness, MAP);
@@ -428,7 +428,7 @@ fn single_answer_to_a_help_request_is_used() {
     let mut harness = open();
     play_until_plan(&mut harness);
     harness.send_message("stuck").answer_call("concierge", &with_text(STEP_HELP)).answer_call("expert", "Ask again.");
-    harness.fail_call("expert", FailureKind::InvalidApiKey).fail_call("expert", FailureKind::InvalidApiKey);
+    harness.fail_call("expert", CallFailureKind::InvalidApiKey).fail_call("expert", CallFailureKind::InvalidApiKey);
     assert!(harness.session().is_idle());
     harness.send_message("so?");
     assert!(concierge_prompt(&harness).1.contains("Ask again."));

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use segue_flows::concierge::claim_map::{
-    ClaimEdgeKind, ClaimId, ClaimKind, ClaimMapComplaint, ClaimMapError, ClaimMapPartDropReason, ClaimMapTagDefect,
-    ClaimRole, MAP_FORMAT_PROMPT, ParsedClaimMap, parse_claim_map,
+    ClaimEdgeKind, ClaimId, ClaimMapComplaint, ClaimMapParseError, ClaimMapPartDropReason, ClaimMapTagDefect,
+    ClaimRoleInMap, ClaimStatementKind, MAP_FORMAT_PROMPT, ParsedClaimMap, parse_claim_map,
 };
 
 const PLAIN: &str = r#"{"claims": [
@@ -46,8 +46,8 @@ fn sample_in_the_mapper_prompt_is_parsed_without_complaint() {
 #[test]
 fn s29_fewer_than_two_answers_make_no_map() {
     let reply = format!("<map>{PLAIN}</map>");
-    assert_eq!(parse_claim_map(&reply, 0), Err(ClaimMapError::TooFewAnswers { answers: 0 }));
-    assert_eq!(parse_claim_map(&reply, 1), Err(ClaimMapError::TooFewAnswers { answers: 1 }));
+    assert_eq!(parse_claim_map(&reply, 0), Err(ClaimMapParseError::TooFewAnswers { answers: 0 }));
+    assert_eq!(parse_claim_map(&reply, 1), Err(ClaimMapParseError::TooFewAnswers { answers: 1 }));
     let parsed = parse_claim_map(&reply, 2).expect("two answers make a map");
     assert_eq!(parsed.map.claims[1].supporters.len(), 0, "the third answer is not there");
 }
@@ -112,13 +112,13 @@ fn invalid_json_is_repaired_and_truncation_is_reported() {
 
 #[test]
 fn prose_has_no_map() {
-    assert_eq!(parse_claim_map("The sources largely agree.", 3), Err(ClaimMapError::NoMapFound));
-    assert_eq!(parse_claim_map("", 3), Err(ClaimMapError::NoMapFound));
-    assert_eq!(parse_claim_map(r#"{"claims": "none", "edges": []}"#, 3), Err(ClaimMapError::NoMapFound));
-    assert_eq!(parse_claim_map(r#"<map>{"claims": [], "edges": []}</map>"#, 3), Err(ClaimMapError::NoClaims));
+    assert_eq!(parse_claim_map("The sources largely agree.", 3), Err(ClaimMapParseError::NoMapFound));
+    assert_eq!(parse_claim_map("", 3), Err(ClaimMapParseError::NoMapFound));
+    assert_eq!(parse_claim_map(r#"{"claims": "none", "edges": []}"#, 3), Err(ClaimMapParseError::NoMapFound));
+    assert_eq!(parse_claim_map(r#"<map>{"claims": [], "edges": []}</map>"#, 3), Err(ClaimMapParseError::NoClaims));
     assert_eq!(
         parse_claim_map(r#"<map>{"claims": [7, {}, {"id": "a"}], "edges": []}</map>"#, 3),
-        Err(ClaimMapError::NoClaims)
+        Err(ClaimMapParseError::NoClaims)
     );
 }
 
@@ -138,7 +138,7 @@ fn unknown_words_become_the_weakest_value() {
         ]
     );
     let claim = &parsed.map.claims[0];
-    assert_eq!((claim.kind, claim.role), (ClaimKind::Speculative, ClaimRole::Branch));
+    assert_eq!((claim.kind, claim.role), (ClaimStatementKind::Speculative, ClaimRoleInMap::Branch));
     let kinds: Vec<_> = parsed.map.edges.iter().map(|edge| edge.kind).collect();
     assert_eq!(kinds, [ClaimEdgeKind::Supports, ClaimEdgeKind::Tradeoff]);
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use segue_flows::concierge::analysis::{ClaimMapAnalysis, ClaimMapShape, analyse_claim_map};
-use segue_flows::concierge::claim_map::{ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
+use segue_flows::concierge::claim_map::{ClaimEdgeKind, ClaimMap, ClaimNode, ClaimRoleInMap, ClaimStatementKind};
 
 use super::properties::map;
 
@@ -169,10 +169,10 @@ fn opinion(map: &ClaimMap, answers: u32) -> Opinion {
         .iter()
         .map(|id| {
             let role = match plain.claims[id].role {
-                ClaimRole::Challenger => 4.0,
-                ClaimRole::Anchor => 2.0,
-                ClaimRole::Branch => 1.0,
-                ClaimRole::Supplement => 0.5,
+                ClaimRoleInMap::Challenger => 4.0,
+                ClaimRoleInMap::Anchor => 2.0,
+                ClaimRoleInMap::Branch => 1.0,
+                ClaimRoleInMap::Supplement => 0.5,
             };
             let is_root = plain.needed_by(id) > 0.0 && plain.needs(id) == 0.0;
             2.0 * ratio(plain.supporters(id), m)
@@ -250,7 +250,7 @@ fn opinion(map: &ClaimMap, answers: u32) -> Opinion {
     // The shapes.
     let e = edges >= 2.0f64.max((0.08 * n - 1e-9).ceil());
     let on = |condition: bool| if condition { 1.0 } else { 0.0 };
-    let needy = |id: &String| plain.needs(id) > 0.0 || plain.claims[id].kind == ClaimKind::Conditional;
+    let needy = |id: &String| plain.needs(id) > 0.0 || plain.claims[id].kind == ClaimStatementKind::Conditional;
     let is_conditional = |tension: &&&(String, String, ClaimEdgeKind)| needy(&tension.0) || needy(&tension.1);
     let conflicts: Vec<_> = tensions.iter().filter(|tension| tension.2 == ClaimEdgeKind::Conflicts).collect();
     let hard: Vec<_> = conflicts.iter().filter(|tension| !is_conditional(tension)).collect();
@@ -261,7 +261,8 @@ fn opinion(map: &ClaimMap, answers: u32) -> Opinion {
     } else {
         0.0
     };
-    let conditional_claims = plain.claims.values().filter(|claim| claim.kind == ClaimKind::Conditional).count() as f64;
+    let conditional_claims =
+        plain.claims.values().filter(|claim| claim.kind == ClaimStatementKind::Conditional).count() as f64;
     let conditional_tensions = tensions.iter().filter(is_conditional).count() as f64;
     let components = parts.len() as f64;
     let scores = [

@@ -1,6 +1,6 @@
 //! Checks `docs/concierge.md`: its diagram, its settings and its conversation.
 
-use segue_core::flow::SettingSpec;
+use segue_core::flow::FlowSettingSpec;
 use segue_core::phase::render_mermaid;
 use segue_flows::concierge::settings::concierge_setting_specs;
 use segue_flows::concierge::spec::{PHASE_GRAPH, concierge_flow_spec};
@@ -26,7 +26,8 @@ fn every_setting_is_on_the_page_with_its_default() {
         PAGE.lines().skip_while(|line| !line.starts_with("| setting")).skip(2).take_while(|line| line.starts_with('|'));
     let cell = |row: &str, nth: usize| row.split('|').nth(nth).map(|cell| cell.trim().trim_matches('`').to_owned());
     let on_the_page: Vec<_> = rows.map(|row| (cell(row, 1), cell(row, 2))).collect();
-    let default = |spec: &SettingSpec| if spec.default.is_null() { String::new() } else { spec.default.to_string() };
+    let default =
+        |spec: &FlowSettingSpec| if spec.default.is_null() { String::new() } else { spec.default.to_string() };
     let there_are: Vec<_> =
         concierge_setting_specs().iter().map(|spec| (Some(spec.name.clone()), Some(default(spec)))).collect();
     assert_eq!(on_the_page, there_are);

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use segue_core::event::TurnOutcome;
 use segue_core::handover::{Handover, HandoverProvenance};
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_testkit::SessionHarness;
 use serde_json::json;
 
@@ -100,7 +100,7 @@ fn requested_batch_block_is_used() {
     }
     let mut harness = open_with_settings(json!({"plan_by_request": 1}));
     play_until_explorer(&mut harness);
-    harness.send_message(ASKS).answer_call("concierge", "Good.").fail_call("concierge", FailureKind::InvalidApiKey);
+    harness.send_message(ASKS).answer_call("concierge", "Good.").fail_call("concierge", CallFailureKind::InvalidApiKey);
     assert_eq!(
         execution(&harness).provenance,
         HandoverProvenance::Built,

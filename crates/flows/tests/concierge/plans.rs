@@ -2,7 +2,7 @@
 
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, TurnOutcome};
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use serde_json::json;
 
 use super::failures::outcome;
@@ -112,7 +112,7 @@ fn plan_without_steps_gets_its_goal_as_the_only_step() {
     play_until_explorer(&mut harness);
     harness.send_message("plan it").answer_call("concierge", WORKFLOW);
     answer_experts(&mut harness, PLAN_MAP);
-    harness.answer_call("concierge", "Just do it.").fail_call("concierge", FailureKind::InvalidApiKey);
+    harness.answer_call("concierge", "Just do it.").fail_call("concierge", CallFailureKind::InvalidApiKey);
     assert_eq!(facts(&harness, "plan_started")[0]["steps"], json!([{"title": "buy a flat by May"}]));
     assert_eq!(outcome(&harness), TurnOutcome::Done);
 }

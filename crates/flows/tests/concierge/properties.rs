@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use segue_flows::concierge::analysis::{ClaimMapAnalysis, analyse_claim_map};
-use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
+use segue_flows::concierge::claim_map::{
+    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimNode, ClaimRoleInMap, ClaimStatementKind,
+};
 
 /// Ids from a small set, so that they repeat and some edges lead to unknown claims.
 fn id() -> impl Strategy<Value = ClaimId> {
@@ -12,9 +14,17 @@ fn id() -> impl Strategy<Value = ClaimId> {
 }
 
 fn claim() -> impl Strategy<Value = ClaimNode> {
-    let kind = prop::sample::select(vec![ClaimKind::Factual, ClaimKind::Conditional, ClaimKind::Contested]);
-    let role =
-        prop::sample::select(vec![ClaimRole::Anchor, ClaimRole::Branch, ClaimRole::Challenger, ClaimRole::Supplement]);
+    let kind = prop::sample::select(vec![
+        ClaimStatementKind::Factual,
+        ClaimStatementKind::Conditional,
+        ClaimStatementKind::Contested,
+    ]);
+    let role = prop::sample::select(vec![
+        ClaimRoleInMap::Anchor,
+        ClaimRoleInMap::Branch,
+        ClaimRoleInMap::Challenger,
+        ClaimRoleInMap::Supplement,
+    ]);
     (id(), "[a-z]{0,3}", prop::collection::btree_set(0u32..7, 0..5), kind, role).prop_map(
         |(id, label, supporters, kind, role)| ClaimNode {
             id,

@@ -2,7 +2,7 @@
 
 use segue_core::context::FragmentSource;
 use segue_core::event::{Event, TurnOutcome};
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_flows::concierge::state::ConciergeState;
 use serde_json::json;
 
@@ -44,7 +44,7 @@ fn failed_turn_has_a_reason() {
     let mut harness = open();
     harness.send_message("rent or buy?");
     answer_experts(&mut harness, MAP);
-    harness.fail_call("concierge", FailureKind::InvalidApiKey);
+    harness.fail_call("concierge", CallFailureKind::InvalidApiKey);
     let last = &harness.journal().last().expect("there are events").event;
     assert!(
         matches!(last, Event::TurnEnded { outcome: TurnOutcome::Failed { reason }, .. } if reason.contains("retry"))

@@ -1,7 +1,9 @@
 //! Small maps in a text notation, and the check of their analysis.
 
 use segue_flows::concierge::analysis::{ClaimMapAnalysis, ClaimMapShape, analyse_claim_map};
-use segue_flows::concierge::claim_map::{ClaimEdge, ClaimEdgeKind, ClaimKind, ClaimMap, ClaimNode, ClaimRole};
+use segue_flows::concierge::claim_map::{
+    ClaimEdge, ClaimEdgeKind, ClaimMap, ClaimNode, ClaimRoleInMap, ClaimStatementKind,
+};
 
 /// Parses a map. The first line is the number of answers; then, one per line:
 /// `a 1,2 anchor conditional` is a claim with its supporters (`-` for none), and its role and type if they are not branch
@@ -34,9 +36,9 @@ pub(crate) fn edge(from: &str, mark: &str, to: &str) -> ClaimEdge {
 
 fn claim(id: &str, supporters: &str, more: &[&str]) -> ClaimNode {
     let role = more.iter().find_map(|word| match *word {
-        "anchor" => Some(ClaimRole::Anchor),
-        "challenger" => Some(ClaimRole::Challenger),
-        "supplement" => Some(ClaimRole::Supplement),
+        "anchor" => Some(ClaimRoleInMap::Anchor),
+        "challenger" => Some(ClaimRoleInMap::Challenger),
+        "supplement" => Some(ClaimRoleInMap::Supplement),
         _ => None,
     });
     let is_conditional = more.contains(&"conditional");
@@ -45,8 +47,8 @@ fn claim(id: &str, supporters: &str, more: &[&str]) -> ClaimNode {
         label: format!("Do {id}"),
         text: format!("It is best to do {id}."),
         supporters: supporters.split(',').filter_map(|number| number.parse().ok()).collect(),
-        kind: if is_conditional { ClaimKind::Conditional } else { ClaimKind::Factual },
-        role: role.unwrap_or(ClaimRole::Branch),
+        kind: if is_conditional { ClaimStatementKind::Conditional } else { ClaimStatementKind::Factual },
+        role: role.unwrap_or(ClaimRoleInMap::Branch),
         challenges: None,
     }
 }

@@ -2,7 +2,9 @@
 
 use segue_flows::concierge::analysis::ClaimMapShape;
 use segue_flows::concierge::leaks::find_leaked_terms;
-use segue_flows::concierge::stance::{ReplyStance, STANCE_CUES, StanceReason, choose_stance, render_stance_guidance};
+use segue_flows::concierge::stance::{
+    ReplyStance, ReplyStanceReason, STANCE_CUES, choose_stance, render_stance_guidance,
+};
 
 fn by_cue(message: &str) -> ReplyStance {
     choose_stance(None, message, None, None).stance
@@ -18,23 +20,23 @@ fn setting_goes_before_cue_and_cue_before_the_concierge_and_the_shape() {
     };
     assert_eq!(
         chosen(Some(ReplyStance::Challenge), "please decide", asked, shape),
-        (ReplyStance::Challenge, StanceReason::UserSetting)
+        (ReplyStance::Challenge, ReplyStanceReason::UserSetting)
     );
     assert_eq!(
         chosen(None, "please decide", asked, shape),
-        (ReplyStance::Decide, StanceReason::MessageCue("please decide"))
+        (ReplyStance::Decide, ReplyStanceReason::MessageCue("please decide"))
     );
     let question = "which coat is warmer";
     assert_eq!(
         chosen(None, question, Some(ReplyStance::Challenge), shape),
-        (ReplyStance::Challenge, StanceReason::ConciergeAnswer)
+        (ReplyStance::Challenge, ReplyStanceReason::ConciergeAnswer)
     );
     for by_concierge in [None, Some(ReplyStance::Default)] {
         assert_eq!(
             chosen(None, question, by_concierge, shape),
-            (ReplyStance::Explore, StanceReason::ClaimMapShape(ClaimMapShape::Exploratory))
+            (ReplyStance::Explore, ReplyStanceReason::ClaimMapShape(ClaimMapShape::Exploratory))
         );
-        assert_eq!(chosen(None, question, by_concierge, None), (ReplyStance::Default, StanceReason::Fallback));
+        assert_eq!(chosen(None, question, by_concierge, None), (ReplyStance::Default, ReplyStanceReason::Fallback));
     }
 }
 
@@ -81,7 +83,7 @@ fn the_first_cue_counts() {
     assert_eq!(by_cue("Explore this with me, and pick one in the end"), ReplyStance::Explore);
     assert_eq!(by_cue("Decide for me, then explore it with me"), ReplyStance::Decide);
     let longest = choose_stance(None, "give me a straight answer", None, None);
-    assert_eq!(longest.reason, StanceReason::MessageCue("give me a straight answer"));
+    assert_eq!(longest.reason, ReplyStanceReason::MessageCue("give me a straight answer"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use segue_core::context::CallThread;
 use segue_core::event::{Event, TurnOutcome};
 use segue_core::handover::HandoverProvenance;
-use segue_core::prompt::{FailureKind, ModelOutputFormat};
+use segue_core::prompt::{CallFailureKind, ModelOutputFormat};
 use segue_testkit::SessionHarness;
 use serde_json::{Value, json};
 
@@ -149,7 +149,7 @@ fn s24_stance_is_not_asked_for_if_the_user_said_it() {
 #[test]
 fn reply_does_not_wait_for_a_stance_question_that_failed() {
     let mut harness = ask_first_question("rent or buy?");
-    harness.fail_call("concierge", FailureKind::InvalidApiKey);
+    harness.fail_call("concierge", CallFailureKind::InvalidApiKey);
     assert_eq!(facts(&harness, "stance_chosen")[0]["stance"], "default");
     harness.answer_call("concierge", "Rent.");
     assert_eq!(harness.last_reply(), "Rent.");
@@ -343,7 +343,7 @@ fn user_is_asked_again_if_wording_and_meaning_disagree() {
 #[test]
 fn without_an_answer_of_the_concierge_only_a_clear_yes_counts() {
     let mut harness = asked_for_consent(Form::Structured);
-    harness.send_message("yes").fail_call("concierge", FailureKind::InvalidApiKey);
+    harness.send_message("yes").fail_call("concierge", CallFailureKind::InvalidApiKey);
     assert_eq!(harness.open_call_roles(), ["expert", "expert", "expert"]);
     let mut harness = asked_for_consent(Form::Structured);
     harness.send_message("hm, well").answer_call("concierge", "I think so.").answer_call("concierge", "Yes!");
@@ -440,14 +440,17 @@ fn unusable_answer_is_asked_for_once_and_then_built() {
 #[test]
 fn failed_question_does_not_fail_the_turn() {
     let mut harness = until_explorer(Form::Structured, json!({}));
-    harness.send_message("hm").answer_call("concierge", "Think.").fail_call("concierge", FailureKind::InvalidApiKey);
+    harness
+        .send_message("hm")
+        .answer_call("concierge", "Think.")
+        .fail_call("concierge", CallFailureKind::InvalidApiKey);
     assert_eq!(outcome(&harness), TurnOutcome::Done);
     let mut harness = open_in(Form::Structured, json!({"handover_by_turn": 2}));
     play_first_turn(&mut harness);
     harness
         .send_message("five years")
         .answer_call("concierge", "Buy.")
-        .fail_call("concierge", FailureKind::InvalidApiKey);
+        .fail_call("concierge", CallFailureKind::InvalidApiKey);
     assert_eq!((outcome(&harness), phase(&harness).current.as_str()), (TurnOutcome::Done, "explorer"));
 }
 

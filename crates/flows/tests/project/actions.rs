@@ -2,7 +2,7 @@
 //! that a model writes in its text.
 
 use segue_core::event::{Event, ToolRunOpened, ToolRunOutcome};
-use segue_core::flow::ToolApprovalRules;
+use segue_core::flow::OperatorToolApprovalRules;
 use segue_core::prompt::ModelOutputFormat;
 use segue_flows::project::ProjectFlow;
 use segue_flows::project::definition::FlowDefinition;
@@ -214,7 +214,7 @@ fn last_failing_output_is_shown_until_the_command_passes() {
 #[test]
 fn approval_rules_hold_a_structured_action_by_role_and_phase() {
     let mut project = structured_execute();
-    let rules = ToolApprovalRules {
+    let rules = OperatorToolApprovalRules {
         ask: vec!["executor@execute/run_command".parse().expect("a pattern")],
         ..Default::default()
     };

@@ -3,9 +3,9 @@
 use segue_core::decide::OperatorCommand;
 use segue_core::event::Event;
 use segue_core::ids::UnixMillis;
-use segue_core::phase::{TransitionCause, TransitionProposer};
+use segue_core::phase::{PhaseTransitionCause, PhaseTransitionProposer};
 use segue_flows::project::ProjectFlow;
-use segue_flows::project::facts::{AgentTurnEndKind, ProjectFact, RoutedBy};
+use segue_flows::project::facts::{AgentTurnEndKind, ProjectFact, RoutingDecisionMaker};
 use segue_testkit::SessionHarness;
 use serde_json::json;
 
@@ -90,7 +90,7 @@ fn t02_listed_transitions_are_accepted_and_all_others_are_refused() {
                 assert_eq!(project.phase(), to, "{from} to {to}: {:?}", project.refusals());
                 assert_eq!(
                     project.transitions().last().map(|last| last.cause.clone()),
-                    Some(TransitionCause::Proposed)
+                    Some(PhaseTransitionCause::Proposed)
                 );
             } else {
                 assert_eq!(project.phase(), from, "{from} to {to}");
@@ -117,7 +117,7 @@ fn t03_refused_transition_is_recorded_keeps_the_phase_and_no_agent_starts() {
     // After two refusals the default agent works in the only phase that can follow.
     project.route("reflection", &["executor"]);
     assert_eq!((project.phase().as_str(), project.roles()), ("verification", vec!["executor-verification".to_owned()]));
-    let by_default = |fact: &ProjectFact| matches!(fact, ProjectFact::TurnOpened { decision, .. } if decision.by == RoutedBy::Default);
+    let by_default = |fact: &ProjectFact| matches!(fact, ProjectFact::TurnOpened { decision, .. } if decision.by == RoutingDecisionMaker::Default);
     assert_eq!(project.count_facts(by_default), 1);
 }
 
@@ -128,7 +128,7 @@ fn t04_hand_off_within_a_phase_is_recorded_without_a_new_visit() {
     project.complete("executor-verification", "fine").route("verification", &["project-manager"]);
     assert_eq!(project.visit(), visit);
     let last = project.transitions().pop().expect("it is recorded");
-    assert_eq!(last.cause, TransitionCause::SamePhase);
+    assert_eq!(last.cause, PhaseTransitionCause::SamePhase);
     assert_eq!((last.from.as_str(), last.to.as_str()), ("verification", "verification"));
     assert_eq!(project.roles(), ["project-manager-verification"]);
 }
@@ -144,7 +144,7 @@ fn t05_transition_record_has_all_eight_fields() {
     let (at, transition) = recorded.expect("it was entered");
     assert_eq!((transition.from.as_str(), transition.to.as_str()), ("execute", "verification"));
     assert!(at > UnixMillis(0));
-    assert_eq!(transition.by, TransitionProposer::Role("router".into()));
+    assert_eq!(transition.by, PhaseTransitionProposer::Role("router".into()));
     assert_eq!(transition.note.proposer_label.as_deref(), Some("router"));
     assert_eq!(transition.note.reason.as_deref(), Some("it is next"));
     assert!(transition.note.message.is_some_and(|message| message.contains("Executor: it is next")));
@@ -182,7 +182,7 @@ fn t07_message_in_a_finished_reflection_enters_chat_before_routing() {
     let mut project = Project::in_phase("reflection");
     // The session stops in reflection, because the router fails; the next message is routed from chat.
     project.complete("executor", "reflected");
-    project.session.fail_call("router", segue_core::prompt::FailureKind::Refused);
+    project.session.fail_call("router", segue_core::prompt::CallFailureKind::Refused);
     assert_eq!(project.phase(), "reflection");
     project.say("and now something else");
     assert_eq!((project.phase().as_str(), project.roles()), ("chat", vec!["router".to_owned()]));
@@ -237,7 +237,7 @@ fn t11_chores_leads_to_reflection_only_and_no_router_is_asked() {
     let project = ready_to_leave("chores");
     assert_eq!(project.phase(), "reflection");
     let last = project.transitions().pop().expect("it was entered");
-    assert_eq!(last.by, TransitionProposer::Engine);
+    assert_eq!(last.by, PhaseTransitionProposer::Engine);
     assert_eq!(last.note.reason.as_deref(), Some("the only possibility"));
 }
 
@@ -322,7 +322,7 @@ fn t23_reflection_reaches_each_participant_exactly_once() {
         .filter(|fact| matches!(fact, ProjectFact::TurnOpened { decision, .. } if decision.phase == "reflection"))
         .collect();
     let [ProjectFact::TurnOpened { decision, .. }] = reflections.as_slice() else { panic!("{reflections:?}") };
-    assert_eq!(decision.by, RoutedBy::Code);
+    assert_eq!(decision.by, RoutingDecisionMaker::Code);
     project.complete("executor", "e").complete("project-manager", "p");
     assert_eq!(project.roles(), ["router"]);
     let (phases, _) = project.offered_routes();
@@ -470,7 +470,7 @@ fn t40_reflection_is_left_only_when_every_participant_has_reflected() {
     // "No lesson" is a valid reflection.
     project.complete("executor", "no lesson");
     assert_eq!((project.phase().as_str(), project.roles()), ("reflection", vec!["project-manager".to_owned()]));
-    project.session.fail_call("project-manager", segue_core::prompt::FailureKind::Refused);
+    project.session.fail_call("project-manager", segue_core::prompt::CallFailureKind::Refused);
     // The agent that failed is called again, and only this one.
     assert_eq!((project.phase().as_str(), project.roles()), ("reflection", vec!["project-manager".to_owned()]));
     project.complete("project-manager", "no lesson");

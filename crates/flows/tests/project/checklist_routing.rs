@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use segue_core::event::Event;
-use segue_core::prompt::FailureKind;
-use segue_flows::project::facts::{AgentTurnEndKind, ProjectFact, RoutedBy};
+use segue_core::prompt::CallFailureKind;
+use segue_flows::project::facts::{AgentTurnEndKind, ProjectFact, RoutingDecisionMaker};
 use serde_json::json;
 
 use crate::support::Project;
@@ -134,14 +134,14 @@ fn t19_router_is_not_called_while_a_turn_is_open() {
 fn t20_failed_agent_does_not_strand_its_turn_and_satisfies_nothing() {
     let mut project = Project::in_phase("execute");
     project.write("executor").complete("executor", "done").route("verification", &["executor", "project-manager"]);
-    project.session.fail_call("executor-verification", FailureKind::Refused);
+    project.session.fail_call("executor-verification", CallFailureKind::Refused);
     assert_eq!(project.roles(), ["project-manager-verification"]);
     project.complete("project-manager-verification", "fine");
     assert_eq!(project.roles(), ["router"]);
     assert!(!project.offered_routes().0.contains(&"chores".to_owned()), "the verification is not complete");
     // A lone agent that fails ends the turn as failed, and the turn can be retried.
     let mut project = Project::in_phase("execute");
-    project.session.fail_call("executor", FailureKind::Refused);
+    project.session.fail_call("executor", CallFailureKind::Refused);
     assert!(project.session.session().failed_turn.is_some());
     project.session.run_command(segue_core::decide::OperatorCommand::Retry { turn: None });
     project.settle();
@@ -292,7 +292,7 @@ fn t43_router_sees_the_last_ten_turns_in_full_and_older_ones_summarized() {
 #[test]
 fn code_routes_where_only_one_answer_is_possible() {
     let project = Project::in_phase("reflection");
-    let routed: Vec<(String, RoutedBy)> = project
+    let routed: Vec<(String, RoutingDecisionMaker)> = project
         .facts()
         .into_iter()
         .filter_map(|fact| match fact {
@@ -301,10 +301,10 @@ fn code_routes_where_only_one_answer_is_possible() {
         })
         .collect();
     let expected = [
-        ("execute", RoutedBy::Router),
-        ("verification", RoutedBy::Router),
-        ("chores", RoutedBy::Router),
-        ("reflection", RoutedBy::Code),
+        ("execute", RoutingDecisionMaker::Router),
+        ("verification", RoutingDecisionMaker::Router),
+        ("chores", RoutingDecisionMaker::Router),
+        ("reflection", RoutingDecisionMaker::Code),
     ];
     assert_eq!(routed, expected.map(|(phase, by)| (phase.to_owned(), by)));
 }
@@ -367,7 +367,7 @@ fn message_of_the_user_lets_the_router_choose_a_replaced_phase() {
     let mut project = Project::in_phase("execute");
     project.write("executor").complete("executor", "done");
     assert_eq!(project.offered_routes().0, ["verification"]);
-    project.session.fail_call("router", segue_core::prompt::FailureKind::Refused);
+    project.session.fail_call("router", segue_core::prompt::CallFailureKind::Refused);
     project.say("first tell me what you did");
     assert!(project.offered_routes().0.contains(&"chat".to_owned()), "{:?}", project.offered_routes());
 }

@@ -2,7 +2,7 @@
 
 use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, ToolRunOpened, ToolRunOutcome};
-use segue_core::flow::ToolApprovalRules;
+use segue_core::flow::OperatorToolApprovalRules;
 use segue_core::prompt::ModelOutputFormat;
 use segue_core::tool::ToolResult;
 use segue_flows::project::definition::FlowDefinition;
@@ -109,7 +109,7 @@ fn run_in_progress_at_a_crash_is_not_repeated_and_its_outcome_is_told() {
 fn approval_rules_hold_a_run() {
     let mut project = in_execute(json!({"workspace": "w"}));
     let ask = vec![format!("executor@execute/{CLOSE}").parse().expect("a pattern")];
-    project.session = project.session.with_approval_rules(ToolApprovalRules { ask, ..Default::default() });
+    project.session = project.session.with_approval_rules(OperatorToolApprovalRules { ask, ..Default::default() });
     project.session.answer_with_tool_call("executor", CLOSE, json!({"ticket": 1}));
     assert_eq!(project.session.session().held_tool_runs.len(), 1);
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use segue_core::decide::OperatorCommand;
-use segue_core::phase::TransitionCause;
+use segue_core::phase::PhaseTransitionCause;
 use segue_flows::project::facts::ProjectFact;
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn perform(project: &mut Project, action: &Action) {
         }
         (Action::Answer, Some(role)) => drop(project.answer(&role, "done, I promise")),
         (Action::Fail, Some(role)) => {
-            project.session.fail_call(&role, segue_core::prompt::FailureKind::Refused);
+            project.session.fail_call(&role, segue_core::prompt::CallFailureKind::Refused);
             project.settle();
         }
         (Action::ChecksTurn(passes), _) => project.passes = *passes,
@@ -107,7 +107,7 @@ fn try_command(project: &mut Project, command: &str) {
 
 /// Returns whether the end was reached with a grant of the user that skipped something.
 fn was_granted(project: &Project) -> bool {
-    project.transitions().iter().any(|transition| matches!(&transition.cause, TransitionCause::Granted { .. }))
+    project.transitions().iter().any(|transition| matches!(&transition.cause, PhaseTransitionCause::Granted { .. }))
 }
 
 fn check_ended(project: &Project) {

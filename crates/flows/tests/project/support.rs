@@ -1,6 +1,6 @@
 //! A session of the project flow with a fake workspace, whose content is a number that rises with each change.
 
-use segue_core::decide::{CLAIM_TOPIC, OperatorCommand, SessionInput, Submission, SubmissionSender};
+use segue_core::decide::{CLAIM_TOPIC, InboxSubmission, OperatorCommand, SessionInput, SubmittingSession};
 use segue_core::event::{AskOutcome, Event, PhaseGraphKey, PhaseStateOwner};
 use segue_core::ids::{AskId, SessionUid, SubmissionId, ToolRunId};
 use segue_core::phase::PhaseTransition;
@@ -124,8 +124,8 @@ impl Project {
     /// Ends a question to the workspace.
     pub(crate) fn reply_as_workspace(&mut self, ask: AskId, reply: AskOutcome) {
         let to = self.session.session().open_asks[&ask].to.clone();
-        let sender = Some(SubmissionSender { session: to, uid: SessionUid(7) });
-        let content = Ok(Submission::Reply { ask, reply });
+        let sender = Some(SubmittingSession { session: to, uid: SessionUid(7) });
+        let content = Ok(InboxSubmission::Reply { ask, reply });
         self.session.apply_input(SessionInput::Submitted { id: SubmissionId(1), sender, content });
     }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use proptest::prelude::*;
 use segue_flows::team::knowledge::{
-    KnowledgeGraph, KnowledgeKind, KnowledgeLevel, KnowledgeMergeAction, KnowledgeNode, KnowledgePriority,
+    ExistingKnowledgeNodePolicy, KnowledgeGraph, KnowledgeKind, KnowledgeLevel, KnowledgeNode, KnowledgePriority,
     KnowledgeRelation, KnowledgeRelationKind, KnowledgeStatus, build_knowledge_pack, knowledge_add_schema,
     parse_knowledge_dot, parse_knowledge_entry, write_knowledge_dot,
 };
@@ -31,7 +31,7 @@ fn relation(relation: KnowledgeRelationKind, to: &str) -> KnowledgeRelation {
 fn graph(nodes: impl IntoIterator<Item = KnowledgeNode>) -> KnowledgeGraph {
     let mut graph = KnowledgeGraph::default();
     let nodes: Vec<KnowledgeNode> = nodes.into_iter().collect();
-    let refused = graph.merge_nodes(&nodes, KnowledgeMergeAction::Append);
+    let refused = graph.merge_nodes(&nodes, ExistingKnowledgeNodePolicy::Append);
     assert!(refused.is_empty(), "{refused:?}");
     graph
 }
@@ -41,7 +41,7 @@ fn m23_invalid_entry_is_refused_with_every_reason() {
     let refusal = |entry: serde_json::Value| {
         let mut graph = graph([node("a", "A.")]);
         let added = parse_knowledge_entry(&json!({"knowledge": entry}))
-            .and_then(|node| graph.add_node(node, KnowledgeMergeAction::Append));
+            .and_then(|node| graph.add_node(node, ExistingKnowledgeNodePolicy::Append));
         added.expect_err("it is invalid").join("\n")
     };
     let kind = refusal(json!({"id": "x", "type": "thing", "level": "code", "description": "d"}));
@@ -78,14 +78,14 @@ fn m24_appending_loses_nothing_and_replacing_changes_only_named_nodes() {
     let mut merged = graph([node("a", "First."), node("b", "B.")]);
     let mut more = node("a", "Second.");
     more.relations.insert(relation(KnowledgeRelationKind::Uses, "b"));
-    assert!(merged.merge_nodes(std::slice::from_ref(&more), KnowledgeMergeAction::Append).is_empty());
+    assert!(merged.merge_nodes(std::slice::from_ref(&more), ExistingKnowledgeNodePolicy::Append).is_empty());
     assert_eq!(merged.nodes["a"].description, "First.\nSecond.");
     assert_eq!(merged.nodes["a"].relations.len(), 1);
     // Appending the same entry again changes nothing.
     let before = merged.clone();
-    merged.merge_nodes(std::slice::from_ref(&more), KnowledgeMergeAction::Append);
+    merged.merge_nodes(std::slice::from_ref(&more), ExistingKnowledgeNodePolicy::Append);
     assert_eq!(merged, before);
-    merged.merge_nodes(&[node("a", "Third.")], KnowledgeMergeAction::Replace);
+    merged.merge_nodes(&[node("a", "Third.")], ExistingKnowledgeNodePolicy::Replace);
     assert_eq!(merged.nodes["a"].description, "Third.");
     assert!(merged.nodes["a"].relations.is_empty());
     assert_eq!(merged.nodes["b"].description, "B.");

@@ -2,7 +2,7 @@
 
 use segue_core::event::Event;
 use segue_core::ids::TurnId;
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_core::tool::ToolResult;
 use segue_flows::team::facts::{StoryStatus, TeamFact, TeamFailureKind};
 use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolResult};
@@ -397,7 +397,7 @@ fn m30_outage_suspends_and_returns_in_place_and_then_a_person_is_asked() {
     let fail_four_times = |team: &mut TestTeam, role: &str| {
         for _ in 0..4 {
             team.harness.advance_clock(60_000);
-            team.harness.fail_call(role, FailureKind::Overload);
+            team.harness.fail_call(role, CallFailureKind::Overload);
         }
     };
     let mut team = TestTeam::start(1, &[story_json("a", &[])]);

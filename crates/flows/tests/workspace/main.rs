@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::decide::{InputRefusal, OperatorCommand, SessionInput, Submission, SubmissionSender};
+use segue_core::decide::{InboxSubmission, InputRefusal, OperatorCommand, SessionInput, SubmittingSession};
 use segue_core::event::{AskOutcome, Event};
-use segue_core::flow::{Artifact, DynFlow, EventSubject, FlowContext, TextResolver, TypedArtifactContent};
+use segue_core::flow::{DecisionTextResolver, DynFlow, EventSubject, FlowArtifact, FlowContext, TypedArtifactContent};
 use segue_core::ids::{AskId, SessionUid, SubmissionId};
 use segue_core::session::SessionState;
 use segue_flows::workspace::WorkspaceFlow;
 use segue_flows::workspace::requests::{
-    ExistingKnowledgeEntryPolicy, KnowledgeEntriesToAdd, KnowledgeStored, KnowledgeToRemove, LessonList, LessonQuery,
-    LessonStored, LessonToAdd, NewKnowledgeEntry, WorkspaceKnowledgePage, WorkspaceKnowledgeQuery,
+    ExistingKnowledgeEntryPolicy, KnowledgeChangeReply, KnowledgeEntriesToAdd, KnowledgeToRemove, LessonAddReply,
+    LessonList, LessonQuery, LessonToAdd, NewKnowledgeEntry, WorkspaceKnowledgePage, WorkspaceKnowledgeQuery,
     WorkspaceSessionRequest, parse_workspace_reply, workspace_session,
 };
 use segue_testkit::SessionHarness;
@@ -28,9 +28,9 @@ impl Workspace {
         Self { harness: SessionHarness::open(WorkspaceFlow::new()), submissions: 0 }
     }
 
-    fn submit(&mut self, from: u64, submission: Submission) {
+    fn submit(&mut self, from: u64, submission: InboxSubmission) {
         self.submissions += 1;
-        let sender = SubmissionSender { session: format!("s{from}").as_str().into(), uid: SessionUid(from) };
+        let sender = SubmittingSession { session: format!("s{from}").as_str().into(), uid: SessionUid(from) };
         let (id, content) = (SubmissionId(self.submissions), Ok(submission));
         self.harness.apply_input(SessionInput::Submitted { id, sender: Some(sender), content });
     }
@@ -55,7 +55,7 @@ impl Workspace {
     fn request(&mut self, from: u64, request: WorkspaceSessionRequest) -> AskOutcome {
         let (topic, body) = request.into_topic_and_body();
         let before = self.harness.journal().len();
-        self.submit(from, Submission::Ask { reply_to: Some(AskId(1)), topic, body });
+        self.submit(from, InboxSubmission::Ask { reply_to: Some(AskId(1)), topic, body });
         let mut replies = self.replies_since(before);
         assert_eq!(replies.len(), 1);
         replies.remove(0).1
@@ -81,14 +81,14 @@ impl Workspace {
         let body = json!({ "name": name });
         // The sender's id of the question is the session's number, so that replies show whom they are for.
         let reply_to = Some(AskId(u32::try_from(from).expect("numbers are small")));
-        self.submit(from, Submission::Ask { reply_to, topic: "claim".to_owned(), body });
+        self.submit(from, InboxSubmission::Ask { reply_to, topic: "claim".to_owned(), body });
         self.answered(before)
     }
 
     fn release(&mut self, from: u64, name: &str) -> Vec<String> {
         let before = self.harness.journal().len();
         let body = json!({ "name": name });
-        self.submit(from, Submission::Ask { reply_to: None, topic: "release".to_owned(), body });
+        self.submit(from, InboxSubmission::Ask { reply_to: None, topic: "release".to_owned(), body });
         self.answered(before)
     }
 
@@ -104,9 +104,9 @@ impl Workspace {
     fn claims_table(&self) -> Vec<String> {
         let flow = WorkspaceFlow::new();
         let state = SessionState::fold(&flow, self.harness.journal());
-        let (texts, subject) = (TextResolver::new(self.harness.texts()), EventSubject::default());
+        let (texts, subject) = (DecisionTextResolver::new(self.harness.texts()), EventSubject::default());
         let context = FlowContext { session: &state.session, state: &state.flow, texts: &texts, subject: &subject };
-        let artifacts: Vec<Artifact> = DynFlow::artifacts(&flow, context);
+        let artifacts: Vec<FlowArtifact> = DynFlow::artifacts(&flow, context);
         let table = artifacts.into_iter().find(|artifact| artifact.name == "claims");
         match table.map(|table| table.content) {
             Some(TypedArtifactContent::Table { rows, .. }) => {
@@ -135,14 +135,14 @@ fn knowledge(key: &str, document: Value, if_exists: ExistingKnowledgeEntryPolicy
 #[test]
 fn lessons_are_kept_per_agent_newest_first_and_stored_once() {
     let mut workspace = Workspace::open();
-    let first: LessonStored = workspace.ask(1, lesson("coder", "tests", "run them"));
-    assert_eq!(first, LessonStored { is_new: true, lessons: 1 });
-    let again: LessonStored = workspace.ask(2, lesson("coder", " tests ", "run them"));
-    assert_eq!(again, LessonStored { is_new: false, lessons: 1 }, "identical lessons are stored once");
-    let other: LessonStored = workspace.ask(2, lesson("planner", "tests", "run them"));
+    let first: LessonAddReply = workspace.ask(1, lesson("coder", "tests", "run them"));
+    assert_eq!(first, LessonAddReply { is_new: true, lessons: 1 });
+    let again: LessonAddReply = workspace.ask(2, lesson("coder", " tests ", "run them"));
+    assert_eq!(again, LessonAddReply { is_new: false, lessons: 1 }, "identical lessons are stored once");
+    let other: LessonAddReply = workspace.ask(2, lesson("planner", "tests", "run them"));
     assert!(other.is_new, "another agent learns for itself");
     for number in 0..60 {
-        let _: LessonStored = workspace.ask(1, lesson("coder", &format!("lesson {number}"), "text"));
+        let _: LessonAddReply = workspace.ask(1, lesson("coder", &format!("lesson {number}"), "text"));
     }
     let list: LessonList = workspace.ask(3, lessons_of("coder"));
     assert_eq!((list.lessons.len(), list.omitted), (50, 0), "only the newest are kept");
@@ -159,7 +159,7 @@ fn lessons_that_do_not_fit_a_reply_are_counted() {
     let mut workspace = Workspace::open();
     for number in 0..50 {
         let text = format!("{number}{}", "ä".repeat(3_990));
-        let _: LessonStored = workspace.ask(1, lesson("coder", "long", &text));
+        let _: LessonAddReply = workspace.ask(1, lesson("coder", "long", &text));
     }
     let list: LessonList = workspace.ask(2, lessons_of("coder"));
     assert!(list.omitted > 0 && list.lessons.len() + list.omitted == 50, "{} omitted", list.omitted);
@@ -179,7 +179,7 @@ fn malformed_and_oversized_requests_are_refused_with_a_reason() {
     assert_eq!(workspace.refusal(1, none), "a request must name 1 to 100 entries, not 0");
     let before = workspace.harness.journal().len();
     let (topic, body) = ("lesson_add".to_owned(), json!({"agent": "coder", "tittle": "x"}));
-    workspace.submit(1, Submission::Ask { reply_to: Some(AskId(1)), topic, body });
+    workspace.submit(1, InboxSubmission::Ask { reply_to: Some(AskId(1)), topic, body });
     let (_, outcome) = workspace.replies_since(before).remove(0);
     assert!(
         matches!(&outcome, AskOutcome::Refused { reason } if reason.contains("unknown field `tittle`")),
@@ -190,10 +190,10 @@ fn malformed_and_oversized_requests_are_refused_with_a_reason() {
 #[test]
 fn knowledge_is_added_replaced_and_removed_with_revisions() {
     let mut workspace = Workspace::open();
-    let stored: KnowledgeStored =
+    let stored: KnowledgeChangeReply =
         workspace.ask(1, knowledge("tabs", json!({"use": 4}), ExistingKnowledgeEntryPolicy::Refuse));
     let revision = stored.changed[0].revision;
-    let again: KnowledgeStored =
+    let again: KnowledgeChangeReply =
         workspace.ask(2, knowledge("tabs", json!({"use": 4}), ExistingKnowledgeEntryPolicy::Refuse));
     assert_eq!(again.changed, [], "an identical document changes nothing");
     assert_eq!(
@@ -201,7 +201,7 @@ fn knowledge_is_added_replaced_and_removed_with_revisions() {
         "the entry `tabs` of kind `rule` exists with another document; say that it is to be replaced"
     );
     let replace = ExistingKnowledgeEntryPolicy::ReplaceRevision(revision);
-    let replaced: KnowledgeStored = workspace.ask(2, knowledge("tabs", json!({"use": 8}), replace));
+    let replaced: KnowledgeChangeReply = workspace.ask(2, knowledge("tabs", json!({"use": 8}), replace));
     assert!(replaced.changed[0].revision > revision);
     let stale = workspace.refusal(1, knowledge("tabs", json!({"use": 2}), replace));
     assert!(stale.contains("read it again"), "{stale}");
@@ -210,7 +210,7 @@ fn knowledge_is_added_replaced_and_removed_with_revisions() {
     assert_eq!((page.entries.len(), &page.entries[0].document), (1, &json!({"use": 8})));
     assert_eq!(page.entries[0].session, "s2");
     let remove = KnowledgeToRemove { kind: "rule".to_owned(), keys: vec!["tabs".to_owned(), "gone".to_owned()] };
-    let removed: KnowledgeStored = workspace.ask(1, WorkspaceSessionRequest::KnowledgeRemove(remove));
+    let removed: KnowledgeChangeReply = workspace.ask(1, WorkspaceSessionRequest::KnowledgeRemove(remove));
     assert_eq!(removed.changed.len(), 1, "entries that do not exist are ignored");
     let page: WorkspaceKnowledgePage =
         workspace.ask(1, WorkspaceSessionRequest::KnowledgeList(WorkspaceKnowledgeQuery::default()));
@@ -222,7 +222,7 @@ fn knowledge_is_listed_in_pages_that_fit_a_reply() {
     let mut workspace = Workspace::open();
     for number in 0..20 {
         let document = json!("x".repeat(30_000));
-        let _: KnowledgeStored =
+        let _: KnowledgeChangeReply =
             workspace.ask(1, knowledge(&format!("k{number:02}"), document, ExistingKnowledgeEntryPolicy::Refuse));
     }
     let (mut after, mut keys) = (None, Vec::new());
@@ -285,8 +285,9 @@ fn r11_session_holds_at_most_one_claim_and_waits_for_at_most_one() {
 fn r5_another_session_of_the_same_name_inherits_no_claim() {
     let mut workspace = Workspace::open();
     workspace.claim(1, "execute");
-    let sender = SubmissionSender { session: "s1".into(), uid: SessionUid(77) };
-    let release = Submission::Ask { reply_to: None, topic: "release".to_owned(), body: json!({"name": "execute"}) };
+    let sender = SubmittingSession { session: "s1".into(), uid: SessionUid(77) };
+    let release =
+        InboxSubmission::Ask { reply_to: None, topic: "release".to_owned(), body: json!({"name": "execute"}) };
     let (id, content) = (SubmissionId(500), Ok(release));
     workspace.harness.apply_input(SessionInput::Submitted { id, sender: Some(sender), content });
     assert_eq!(workspace.claims_table(), ["execute | s1 | "]);
@@ -302,9 +303,9 @@ fn claim_of_a_session_that_no_longer_exists_passes_on() {
         _ => None,
     });
     let before = workspace.harness.journal().len();
-    let bounced = Submission::ReplyBounced { ask: granted.expect("it was granted") };
+    let bounced = InboxSubmission::ReplyBounced { ask: granted.expect("it was granted") };
     let own_name = workspace.harness.session().id.clone().expect("it is open");
-    let sender = SubmissionSender { session: own_name, uid: SessionUid(500) };
+    let sender = SubmittingSession { session: own_name, uid: SessionUid(500) };
     let (id, content) = (SubmissionId(600), Ok(bounced));
     workspace.harness.apply_input(SessionInput::Submitted { id, sender: Some(sender), content });
     assert_eq!(workspace.answered(before), ["s2 holds execute"]);
@@ -338,7 +339,7 @@ fn operator_can_release_a_claim_whose_holder_was_lost() {
 #[test]
 fn r7_copy_of_a_workspace_keeps_what_it_knows_but_grants_nothing_twice() {
     let mut workspace = Workspace::open();
-    let _: LessonStored = workspace.ask(1, lesson("coder", "tests", "run them"));
+    let _: LessonAddReply = workspace.ask(1, lesson("coder", "tests", "run them"));
     workspace.claim(1, "execute");
     workspace.claim(2, "execute");
     let copy = workspace.harness.fork_at(workspace.harness.journal().len());

@@ -7,9 +7,9 @@ use segue_core::ids::Seq;
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, SessionOptions, UserMessage};
 use segue_flows::project::ProjectFlow;
-use segue_mcp::McpAgentTools;
+use segue_mcp::McpToolHost;
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
 use crate::requests::process_server;
 use crate::ticket_server::Tickets;
@@ -63,12 +63,12 @@ async fn agent_of_a_flow_file_calls_only_the_tools_that_its_phase_lists() {
     let model: ScriptedModel = SCRIPT.parse().expect("a sound script");
     let flow = ProjectFlow::from_source(FLOW).expect("it is valid");
     let config = EngineConfig::new(
-        Arc::new(InMemoryStore::open(&MemoryDisk::new())),
+        Arc::new(InMemoryStore::open(&InMemoryStoreDisk::new())),
         vec![Arc::new(flow)],
         ModelRegistry::from_single_model(Arc::new(model)),
         "scripted",
     );
-    let tools = McpAgentTools::new(process_server(folder.path())).add_to(ToolRegistry::default());
+    let tools = McpToolHost::new(process_server(folder.path())).add_to(ToolRegistry::default());
     let engine = Engine::start(EngineConfig { tools, ..config }).await.expect("it starts");
     let session = engine.open_session(&"desk".into(), SessionOptions::default()).await.expect("opened");
     let report = engine.send_and_wait(&session, UserMessage::from("close ticket 1")).await.expect("answered");

@@ -9,12 +9,12 @@ use std::sync::{Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, future, stream};
 use segue_core::ids::CallId;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 use segue_core::signal::canonical_json;
 use serde_json::Value;
 
 use super::{
-    CassetteError, RecordedExchange, RecordedExchangeOutcome, diff_json, parse_json_or_text, read_cassette,
+    CassetteError, CassetteExchange, CassetteExchangeOutcome, diff_json, parse_json_or_text, read_cassette,
     url_path_and_query,
 };
 use crate::http::{HttpTransport, VendorHttpRequest, VendorHttpResponse};
@@ -24,12 +24,12 @@ use crate::limits::REQUEST_DIFFERENCES_SHOWN_MAX;
 pub struct CassetteReplayTransport {
     name: String,
     metadata: Value,
-    remaining: Mutex<RemainingRecordedExchanges>,
+    remaining: Mutex<RemainingCassetteExchanges>,
 }
 
 /// What makes two requests equal.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RecordedRequestKey {
+struct CassetteRequestKey {
     method: String,
     path: String,
     canonical_body: String,
@@ -37,15 +37,15 @@ struct RecordedRequestKey {
 
 /// The outcome of a recorded request, and the call that made it.
 #[derive(Debug)]
-struct RecordedCallOutcome {
+struct CassetteOutcomeWithCall {
     call: Option<CallId>,
-    outcome: RecordedExchangeOutcome,
+    outcome: CassetteExchangeOutcome,
 }
 
 /// The recorded exchanges that have not been replayed yet.
 #[derive(Debug, Default)]
-struct RemainingRecordedExchanges {
-    outcomes: BTreeMap<RecordedRequestKey, VecDeque<RecordedCallOutcome>>,
+struct RemainingCassetteExchanges {
+    outcomes: BTreeMap<CassetteRequestKey, VecDeque<CassetteOutcomeWithCall>>,
     /// Path and body of every recorded request, to explain a mismatch.
     recorded_requests: Vec<(String, Value)>,
 }
@@ -57,10 +57,10 @@ impl CassetteReplayTransport {
     /// The file cannot be read, or is not a cassette.
     pub fn new(path: &Path) -> Result<Self, CassetteError> {
         let (header, exchanges) = read_cassette(path)?;
-        let mut remaining = RemainingRecordedExchanges::default();
-        for RecordedExchange { method, path, call, body, outcome } in exchanges {
-            let key = RecordedRequestKey { method, path: path.clone(), canonical_body: canonical_json(&body) };
-            remaining.outcomes.entry(key).or_default().push_back(RecordedCallOutcome { call, outcome });
+        let mut remaining = RemainingCassetteExchanges::default();
+        for CassetteExchange { method, path, call, body, outcome } in exchanges {
+            let key = CassetteRequestKey { method, path: path.clone(), canonical_body: canonical_json(&body) };
+            remaining.outcomes.entry(key).or_default().push_back(CassetteOutcomeWithCall { call, outcome });
             remaining.recorded_requests.push((path, body));
         }
         Ok(Self { name: path.display().to_string(), metadata: header.metadata, remaining: Mutex::new(remaining) })
@@ -81,7 +81,7 @@ impl CassetteReplayTransport {
     fn replay_response(&self, request: &VendorHttpRequest) -> Result<VendorHttpResponse, CallFailure> {
         let (path, body) = (url_path_and_query(&request.url), parse_json_or_text(&request.body));
         let mut remaining = self.remaining.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = RecordedRequestKey {
+        let key = CassetteRequestKey {
             method: request.method.as_str().to_owned(),
             path,
             canonical_body: canonical_json(&body),
@@ -91,15 +91,15 @@ impl CassetteReplayTransport {
             outcomes.remove(of_call.unwrap_or_default())
         });
         match recorded.map(|recorded| recorded.outcome) {
-            Some(RecordedExchangeOutcome::Failed(failure)) => Err(failure),
-            Some(RecordedExchangeOutcome::Responded { status, headers, chunks, stream_failure }) => {
+            Some(CassetteExchangeOutcome::Failed(failure)) => Err(failure),
+            Some(CassetteExchangeOutcome::Responded { status, headers, chunks, stream_failure }) => {
                 let chunks = chunks.into_iter().map(|chunk| Ok(chunk.into_bytes())).chain(stream_failure.map(Err));
                 Ok(VendorHttpResponse { status, headers, body: stream::iter(chunks).boxed() })
             }
             None => {
                 let reason = remaining.explain_missing_response(&key, &body);
                 let message = format!("the cassette {} has no response to this request: {reason}", self.name);
-                Err(CallFailure::new(FailureKind::BadRequest, message))
+                Err(CallFailure::new(CallFailureKind::BadRequest, message))
             }
         }
     }
@@ -111,8 +111,8 @@ impl HttpTransport for CassetteReplayTransport {
     }
 }
 
-impl RemainingRecordedExchanges {
-    fn explain_missing_response(&self, key: &RecordedRequestKey, body: &Value) -> String {
+impl RemainingCassetteExchanges {
+    fn explain_missing_response(&self, key: &CassetteRequestKey, body: &Value) -> String {
         if self.outcomes.contains_key(key) {
             return "it was sent more often than it was recorded".to_owned();
         }

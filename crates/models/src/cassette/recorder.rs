@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use segue_core::ids::CallId;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 use serde_json::Value;
 
 use super::{
-    CASSETTE_FORMAT, CassetteError, CassetteHeader, RECORDED_HEADERS, RecordedExchange, RecordedExchangeOutcome,
+    CASSETTE_FORMAT, CassetteError, CassetteExchange, CassetteExchangeOutcome, CassetteHeader, RECORDED_HEADERS,
     diff_json, parse_json_or_text, read_cassette, url_path_and_query,
 };
 use crate::http::{HttpBodyStream, HttpTransport, SecretString, VendorHttpRequest, VendorHttpResponse};
@@ -67,7 +67,7 @@ impl HttpTransport for CassetteRecordingTransport {
     fn send(&self, request: VendorHttpRequest) -> BoxFuture<'static, Result<VendorHttpResponse, CallFailure>> {
         let key = request.auth.as_ref().map(|header| header.secret.clone());
         let redact = |text: &str| key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
-        let mut recording = ExchangeRecording {
+        let mut recording = CassetteExchangeRecorder {
             cassette: self.cassette.clone(),
             method: request.method.as_str().to_owned(),
             path: redact(&url_path_and_query(&request.url)),
@@ -81,12 +81,12 @@ impl HttpTransport for CassetteRecordingTransport {
             match sending.await {
                 Ok(response) => {
                     let kept = response.headers.iter().filter(|(name, _)| RECORDED_HEADERS.contains(&name.as_str()));
-                    recording.response = Some(RecordedResponse {
+                    recording.response = Some(CassetteResponse {
                         status: response.status,
                         headers: kept.cloned().collect(),
                         chunks: Vec::new(),
                         stream_failure: Some(CallFailure::new(
-                            FailureKind::Network,
+                            CallFailureKind::Network,
                             "the client stopped reading the response",
                         )),
                     });
@@ -94,7 +94,7 @@ impl HttpTransport for CassetteRecordingTransport {
                 }
                 Err(failure) => {
                     let redacted = CallFailure { message: recording.redact(&failure.message), ..failure.clone() };
-                    recording.write_exchange(RecordedExchangeOutcome::Failed(redacted));
+                    recording.write_exchange(CassetteExchangeOutcome::Failed(redacted));
                     Err(failure)
                 }
             }
@@ -104,7 +104,7 @@ impl HttpTransport for CassetteRecordingTransport {
 }
 
 /// Passes a body on and records its chunks.
-fn record_body(body: HttpBodyStream, recording: ExchangeRecording) -> HttpBodyStream {
+fn record_body(body: HttpBodyStream, recording: CassetteExchangeRecorder) -> HttpBodyStream {
     stream::unfold((body, recording), |(mut body, mut recording)| async move {
         let item = body.next().await;
         let response = recording.response.as_mut();
@@ -120,32 +120,32 @@ fn record_body(body: HttpBodyStream, recording: ExchangeRecording) -> HttpBodySt
 }
 
 /// A running exchange. It is written to the cassette when dropped.
-struct ExchangeRecording {
+struct CassetteExchangeRecorder {
     cassette: Arc<CassetteWriter>,
     method: String,
     path: String,
     call: Option<CallId>,
     body: Value,
-    response: Option<RecordedResponse>,
+    response: Option<CassetteResponse>,
     secret: Option<SecretString>,
 }
 
-struct RecordedResponse {
+struct CassetteResponse {
     status: u16,
     headers: Vec<(String, String)>,
     chunks: Vec<Vec<u8>>,
     stream_failure: Option<CallFailure>,
 }
 
-impl ExchangeRecording {
+impl CassetteExchangeRecorder {
     fn redact(&self, text: &str) -> String {
         self.secret.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text))
     }
 
-    fn write_exchange(&mut self, outcome: RecordedExchangeOutcome) {
+    fn write_exchange(&mut self, outcome: CassetteExchangeOutcome) {
         let (method, path) = (std::mem::take(&mut self.method), std::mem::take(&mut self.path));
         let (call, body) = (self.call, std::mem::take(&mut self.body));
-        let exchange = RecordedExchange { method, path, call, body, outcome };
+        let exchange = CassetteExchange { method, path, call, body, outcome };
         let mut file = self.cassette.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk costs the recording, not the conversation.
         if let Err(error) = write_json_line(&mut file, &exchange) {
@@ -154,16 +154,16 @@ impl ExchangeRecording {
     }
 }
 
-impl Drop for ExchangeRecording {
+impl Drop for CassetteExchangeRecorder {
     fn drop(&mut self) {
-        let Some(RecordedResponse { status, headers, chunks, stream_failure }) = self.response.take() else {
+        let Some(CassetteResponse { status, headers, chunks, stream_failure }) = self.response.take() else {
             return;
         };
         let whole = String::from_utf8_lossy(&chunks.concat()).into_owned();
         let clean = self.redact(&whole);
         // A key may be split between two chunks, so the whole body is searched for it.
         let chunks = if clean == whole { to_utf8_chunks(&chunks) } else { vec![clean] };
-        self.write_exchange(RecordedExchangeOutcome::Responded { status, headers, chunks, stream_failure });
+        self.write_exchange(CassetteExchangeOutcome::Responded { status, headers, chunks, stream_failure });
     }
 }
 

@@ -4,44 +4,44 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{CatalogModel, CatalogProvider, ModelCatalog};
+use super::{CatalogModel, CatalogModelProvider, ModelCatalog};
 use crate::card::{LongPromptPrice, TokenPrice};
 use crate::limits::PRICE_SOURCES_MIN;
-use crate::vendor::{ChatDialect, JsonMode, ThinkingSupport, WireFormat};
+use crate::vendor::{ChatCompletionsDialect, JsonMode, ThinkingSupport, WireFormat};
 
 /// Why a catalog file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct CatalogFileError(String);
+pub struct ModelCatalogFileError(String);
 
-pub(super) fn parse_catalog(text: &str) -> Result<ModelCatalog, CatalogFileError> {
-    let file: CatalogFile =
-        toml::from_str(text).map_err(|error| CatalogFileError(error.to_string().trim_end().to_owned()))?;
+pub(super) fn parse_catalog(text: &str) -> Result<ModelCatalog, ModelCatalogFileError> {
+    let file: ModelCatalogFile =
+        toml::from_str(text).map_err(|error| ModelCatalogFileError(error.to_string().trim_end().to_owned()))?;
     let mut catalog = ModelCatalog::default();
     for (name, row) in file.providers {
         let provider =
-            row.into_provider().map_err(|problem| CatalogFileError(format!("providers.{name}: {problem}")))?;
+            row.into_provider().map_err(|problem| ModelCatalogFileError(format!("providers.{name}: {problem}")))?;
         catalog.providers.insert(name, provider);
     }
     for row in file.models {
         let name = format!("model `{}` of provider `{}`", row.name, row.provider);
-        catalog.models.push(row.into_profile().map_err(|problem| CatalogFileError(format!("{name}: {problem}")))?);
+        catalog.models.push(row.into_profile().map_err(|problem| ModelCatalogFileError(format!("{name}: {problem}")))?);
     }
     Ok(catalog)
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CatalogFile {
+struct ModelCatalogFile {
     #[serde(default)]
-    providers: BTreeMap<String, CatalogProviderRow>,
+    providers: BTreeMap<String, ModelCatalogFileProvider>,
     #[serde(default)]
-    models: Vec<CatalogModelRow>,
+    models: Vec<ModelCatalogFileModel>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CatalogProviderRow {
+struct ModelCatalogFileProvider {
     #[serde(default = "default_provider_rank")]
     rank: u32,
     wire: WireFormat,
@@ -52,7 +52,7 @@ struct CatalogProviderRow {
     window_tokens: Option<u32>,
     json: Option<JsonMode>,
     thinking: Option<ThinkingSupport>,
-    dialect: Option<ChatDialect>,
+    dialect: Option<ChatCompletionsDialect>,
     #[serde(default)]
     free: bool,
 }
@@ -61,8 +61,8 @@ fn default_provider_rank() -> u32 {
     100
 }
 
-impl CatalogProviderRow {
-    fn into_provider(self) -> Result<CatalogProvider, String> {
+impl ModelCatalogFileProvider {
+    fn into_provider(self) -> Result<CatalogModelProvider, String> {
         if self.window_tokens == Some(0) {
             return Err("`window_tokens` must be at least 1".to_owned());
         }
@@ -71,7 +71,7 @@ impl CatalogProviderRow {
                 "`base_url` contains a user name or password; secrets are read from the environment only".to_owned()
             );
         }
-        Ok(CatalogProvider {
+        Ok(CatalogModelProvider {
             rank: self.rank,
             wire: self.wire,
             base_url: self.base_url,
@@ -91,12 +91,12 @@ impl CatalogProviderRow {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CatalogModelRow {
+struct ModelCatalogFileModel {
     provider: String,
     name: String,
     window_tokens: Option<u32>,
     output_tokens_max: Option<u32>,
-    price: Option<CatalogPriceRow>,
+    price: Option<ModelCatalogFilePrice>,
     /// The day on which the price was compared with published sources, such as `2026-11-18`.
     price_checked: Option<String>,
     /// The published sources that the price was compared with, at least two.
@@ -105,7 +105,7 @@ struct CatalogModelRow {
     json: Option<JsonMode>,
     thinking: Option<ThinkingSupport>,
     thinking_tokens_min: Option<u32>,
-    dialect: Option<ChatDialect>,
+    dialect: Option<ChatCompletionsDialect>,
     images: Option<bool>,
     tools: Option<bool>,
     #[serde(default)]
@@ -113,7 +113,7 @@ struct CatalogModelRow {
     inline_signals: Option<bool>,
 }
 
-impl CatalogModelRow {
+impl ModelCatalogFileModel {
     fn into_profile(self) -> Result<CatalogModel, String> {
         if self.window_tokens == Some(0) || self.output_tokens_max == Some(0) {
             return Err("token counts must be at least 1".to_owned());
@@ -151,17 +151,17 @@ impl CatalogModelRow {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CatalogPriceRow {
+struct ModelCatalogFilePrice {
     input: f64,
     output: f64,
     cached: Option<f64>,
     written: Option<f64>,
-    long: Option<CatalogLongPromptPriceRow>,
+    long: Option<ModelCatalogFileLongPromptPrice>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CatalogLongPromptPriceRow {
+struct ModelCatalogFileLongPromptPrice {
     above_tokens: u32,
     input: f64,
     output: f64,
@@ -169,7 +169,7 @@ struct CatalogLongPromptPriceRow {
     written: Option<f64>,
 }
 
-impl CatalogPriceRow {
+impl ModelCatalogFilePrice {
     fn to_token_price(&self) -> Result<TokenPrice, String> {
         let long = self.long.as_ref().map(|long| {
             let input = dollars_to_micro(long.input)?;

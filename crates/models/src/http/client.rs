@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 
 use super::{AuthHeader, HttpMethod, HttpTransport, VendorHttpRequest, VendorHttpResponse};
 use crate::limits::{CONNECT_MS_MAX, PROBE_MS_MAX};
@@ -65,13 +65,14 @@ impl ReqwestTransport {
             builder = builder.tls_certs_only([]);
         }
         let built = builder.build();
-        let built = built
-            .map_err(|error| failure_with_root_cause(FailureKind::Network, "cannot set up the HTTP client", &error))?;
+        let built = built.map_err(|error| {
+            failure_with_root_cause(CallFailureKind::Network, "cannot set up the HTTP client", &error)
+        })?;
         Ok(slot.get_or_init(|| built).clone())
     }
 
     fn build_request(&self, request: &VendorHttpRequest) -> Result<reqwest::RequestBuilder, CallFailure> {
-        let bad_request = |what: &str| CallFailure::new(FailureKind::BadRequest, what.to_owned());
+        let bad_request = |what: &str| CallFailure::new(CallFailureKind::BadRequest, what.to_owned());
         let url = Url::parse(&request.url).map_err(|_| bad_request(&format!("`{}` is not a URL", request.url)))?;
         let client = self.client_for_url(&url)?;
         let mut prepared = match request.method {
@@ -142,21 +143,21 @@ fn host_and_port(url: &str) -> String {
 
 fn unreachable_failure(host: &str, error: &reqwest::Error) -> CallFailure {
     if error.is_timeout() {
-        return failure_with_root_cause(FailureKind::Network, &format!("{host} did not answer in time"), error);
+        return failure_with_root_cause(CallFailureKind::Network, &format!("{host} did not answer in time"), error);
     }
-    failure_with_root_cause(FailureKind::Network, &format!("{host} cannot be reached"), error)
+    failure_with_root_cause(CallFailureKind::Network, &format!("{host} cannot be reached"), error)
 }
 
 fn broken_connection_failure(host: &str, error: &reqwest::Error) -> CallFailure {
     failure_with_root_cause(
-        FailureKind::Network,
+        CallFailureKind::Network,
         &format!("the connection to {host} was lost in the middle of a reply"),
         error,
     )
 }
 
 /// Appends the root cause of the error; the layers between only repeat the URL.
-fn failure_with_root_cause(kind: FailureKind, context: &str, error: &reqwest::Error) -> CallFailure {
+fn failure_with_root_cause(kind: CallFailureKind, context: &str, error: &reqwest::Error) -> CallFailure {
     let mut deepest: &dyn std::error::Error = error;
     while let Some(cause) = deepest.source() {
         deepest = cause;

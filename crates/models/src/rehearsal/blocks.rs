@@ -4,10 +4,9 @@
 use super::parsed_prompt::{RehearsalPromptParts, content_words, have_same_stem};
 use super::phrases::{self, BLOCK_CUES, INSTRUCTION_STOP_WORDS};
 use super::rng::SeededRng;
-use crate::limits::REHEARSAL_TEMPLATES_MAX;
 use crate::limits::{
     BLOCK_KEY_BYTES_MAX, BLOCK_LEAD_BYTES_MAX, BLOCK_LEAD_BYTES_MIN, REHEARSAL_BLOCKS_LINE_CHARS_MAX,
-    REHEARSAL_LIST_ITEM_CHARS_MAX,
+    REHEARSAL_LIST_ITEM_CHARS_MAX, REHEARSAL_TEMPLATES_MAX,
 };
 use crate::text::shorten_to_line;
 
@@ -27,14 +26,14 @@ pub(super) fn compose_due_block(prompt: &RehearsalPromptParts, rng: &mut SeededR
 
 /// A block template in the instructions.
 #[derive(Debug, PartialEq, Eq)]
-struct BlockTemplate<'t> {
+struct SignalBlockTemplate<'t> {
     name: &'t str,
     body: &'t str,
     /// The text before it, which says when to send it.
     lead: &'t str,
 }
 
-fn find_block_templates(text: &str) -> Vec<BlockTemplate<'_>> {
+fn find_block_templates(text: &str) -> Vec<SignalBlockTemplate<'_>> {
     let mut found = Vec::new();
     let mut lead_from = 0;
     // Each marker is searched only up to the next one, so the text is scanned once.
@@ -43,8 +42,8 @@ fn find_block_templates(text: &str) -> Vec<BlockTemplate<'_>> {
         let (start, end) = (pair[0], pair[1]);
         let Some((name, body)) = text[start + BLOCK_OPEN.len()..end].split_once(BLOCK_CLOSE) else { continue };
         let is_complete = is_block_name(name) && text[end..].starts_with(BLOCK_END);
-        if is_complete && body.lines().any(|line| BlockTemplateLine::parse(line).key.is_some()) {
-            found.push(BlockTemplate { name, body, lead: lead_paragraphs(&text[lead_from..start]) });
+        if is_complete && body.lines().any(|line| SignalBlockTemplateLine::parse(line).key.is_some()) {
+            found.push(SignalBlockTemplate { name, body, lead: lead_paragraphs(&text[lead_from..start]) });
             lead_from = end + BLOCK_END.len();
         }
         if found.len() == REHEARSAL_TEMPLATES_MAX {
@@ -74,11 +73,11 @@ fn lead_paragraphs(before: &str) -> &str {
 }
 
 /// Returns whether the message names the block, as a request to send it again does.
-fn is_block_requested(template: &BlockTemplate<'_>, message: &str) -> bool {
+fn is_block_requested(template: &SignalBlockTemplate<'_>, message: &str) -> bool {
     message.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').any(|word| word == template.name)
 }
 
-fn is_block_due(template: &BlockTemplate<'_>, prompt: &RehearsalPromptParts) -> bool {
+fn is_block_due(template: &SignalBlockTemplate<'_>, prompt: &RehearsalPromptParts) -> bool {
     let lead = format!(" {} ", template.lead.to_lowercase());
     let lead_has = |phrases: &[&str]| phrases.iter().any(|phrase| lead.contains(phrase));
     let marker = format!("{BLOCK_OPEN}{}{BLOCK_CLOSE}", template.name);
@@ -97,10 +96,10 @@ fn is_block_due(template: &BlockTemplate<'_>, prompt: &RehearsalPromptParts) -> 
 }
 
 /// Returns whether the message shares a word with the block's name, values or condition.
-fn message_mentions_block(template: &BlockTemplate<'_>, message: &str) -> bool {
+fn message_mentions_block(template: &SignalBlockTemplate<'_>, message: &str) -> bool {
     let mut cues: Vec<_> = content_words(template.lead).collect();
     cues.extend(content_words(template.name));
-    for line in template.body.lines().map(BlockTemplateLine::parse) {
+    for line in template.body.lines().map(SignalBlockTemplateLine::parse) {
         if line.key.is_some() && is_verbatim_block_value(line.value) {
             cues.extend(content_words(&line.value.replace('_', " ")));
         }
@@ -117,14 +116,14 @@ fn message_mentions_block(template: &BlockTemplate<'_>, message: &str) -> bool {
 
 /// A line of a template.
 #[derive(Debug, PartialEq, Eq)]
-struct BlockTemplateLine<'t> {
+struct SignalBlockTemplateLine<'t> {
     /// Indentation and list dash.
     indent: &'t str,
     key: Option<&'t str>,
     value: &'t str,
 }
 
-impl<'t> BlockTemplateLine<'t> {
+impl<'t> SignalBlockTemplateLine<'t> {
     fn parse(line: &'t str) -> Self {
         let content = line.trim_start().trim_start_matches("- ").trim_start();
         let start = &line[..line.len() - content.len()];
@@ -146,12 +145,16 @@ fn is_verbatim_block_value(value: &str) -> bool {
     !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
-fn fill_block_template(template: &BlockTemplate<'_>, prompt: &RehearsalPromptParts, rng: &mut SeededRng) -> String {
+fn fill_block_template(
+    template: &SignalBlockTemplate<'_>,
+    prompt: &RehearsalPromptParts,
+    rng: &mut SeededRng,
+) -> String {
     let mut out = format!("{BLOCK_OPEN}{}{BLOCK_CLOSE}\n", template.name);
     let mut key_above = template.name;
     for (index, template_line) in template.body.trim_matches('\n').lines().enumerate() {
         let index = index % WORDING_COUNT;
-        let line = BlockTemplateLine::parse(template_line);
+        let line = SignalBlockTemplateLine::parse(template_line);
         let value = match line.key {
             _ if line.value.is_empty() || line.value.chars().all(|letter| letter == '.' || letter == '…') => {
                 String::new()
@@ -238,17 +241,17 @@ mod tests {
     #[test]
     fn a_template_line_is_parsed() {
         assert_eq!(
-            BlockTemplateLine::parse("  goal: {x: y}"),
-            BlockTemplateLine { indent: "  ", key: Some("goal"), value: "{x: y}" }
+            SignalBlockTemplateLine::parse("  goal: {x: y}"),
+            SignalBlockTemplateLine { indent: "  ", key: Some("goal"), value: "{x: y}" }
         );
         assert_eq!(
-            BlockTemplateLine::parse("- title: a"),
-            BlockTemplateLine { indent: "- ", key: Some("title"), value: "a" }
+            SignalBlockTemplateLine::parse("- title: a"),
+            SignalBlockTemplateLine { indent: "- ", key: Some("title"), value: "a" }
         );
         assert_eq!(
-            BlockTemplateLine::parse("[A prompt: see below]"),
-            BlockTemplateLine { indent: "", key: None, value: "[A prompt: see below]" }
+            SignalBlockTemplateLine::parse("[A prompt: see below]"),
+            SignalBlockTemplateLine { indent: "", key: None, value: "[A prompt: see below]" }
         );
-        assert_eq!(BlockTemplateLine::parse(""), BlockTemplateLine { indent: "", key: None, value: "" });
+        assert_eq!(SignalBlockTemplateLine::parse(""), SignalBlockTemplateLine { indent: "", key: None, value: "" });
     }
 }

@@ -235,7 +235,7 @@ mod tests {
             model: "m".into(),
             messages: vec![message].into(),
             tools: vec![],
-            tool_use: segue_core::prompt::ToolUseRules::default(),
+            tool_use: segue_core::prompt::ModelToolUseRules::default(),
             output_format: segue_core::prompt::ModelOutputFormat::Text,
             reply_tokens_max: 1,
         };

@@ -7,11 +7,11 @@ use super::{phrases, recall};
 use crate::limits::{
     GREETING_WORDS_MAX, REHEARSAL_PROSE_QUOTE_CHARS_MAX, SUMMARY_ITEMS_MAX, TOOL_RESULT_QUOTE_CHARS_MAX,
 };
-use crate::model::CallOrigin;
+use crate::model::ModelCallOrigin;
 use crate::text::shorten_to_line;
 
 /// Composes the reply to the last message, without the mark.
-pub(super) fn compose_prose(prompt: &RehearsalPromptParts, call: &CallOrigin, rng: &mut SeededRng) -> String {
+pub(super) fn compose_prose(prompt: &RehearsalPromptParts, call: &ModelCallOrigin, rng: &mut SeededRng) -> String {
     if let Some(result) = prompt.tool_results.last() {
         return phrases::tool_result_phrase(&shorten_to_line(result, TOOL_RESULT_QUOTE_CHARS_MAX));
     }
@@ -59,7 +59,7 @@ fn is_greeting_text(text: &str) -> bool {
     all && count <= GREETING_WORDS_MAX
 }
 
-fn is_summary_call(call: &CallOrigin) -> bool {
+fn is_summary_call(call: &ModelCallOrigin) -> bool {
     let names = [call.ask.as_str().to_lowercase(), call.role.as_str().to_lowercase()];
     names.iter().any(|name| phrases::SUMMARY_NAME_STEMS.iter().any(|stem| name.contains(stem)))
 }

@@ -3,7 +3,7 @@
 use segue_core::body::BodyId;
 use segue_core::prompt::Prompt;
 
-use crate::model::CallOrigin;
+use crate::model::ModelCallOrigin;
 
 /// A SplitMix64 generator.
 #[derive(Debug, Clone)]
@@ -12,7 +12,7 @@ pub(super) struct SeededRng(u64);
 impl SeededRng {
     /// Seeds from the prompt and the role, ask, agent and attempt. The session is not included, so the same conversation in
     /// another session gets the same replies.
-    pub(super) fn from_call(prompt: &Prompt, call: &CallOrigin) -> Self {
+    pub(super) fn from_call(prompt: &Prompt, call: &ModelCallOrigin) -> Self {
         let mut digest = BodyId::hash_text(prompt.model.as_str());
         for message in &*prompt.messages {
             digest = digest.chain_hash(BodyId::hash_bytes(&[message.chat_role as u8]));

@@ -6,9 +6,9 @@ use std::fmt;
 use crate::limits::GLOB_BYTES_MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Glob(String);
+pub(super) struct ScenarioGlobPattern(String);
 
-impl Glob {
+impl ScenarioGlobPattern {
     pub(super) fn new(pattern: impl Into<String>) -> Self {
         Self(pattern.into())
     }
@@ -52,7 +52,7 @@ impl Glob {
     }
 }
 
-impl fmt::Display for Glob {
+impl fmt::Display for ScenarioGlobPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.0)
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn matches(pattern: &str, text: &str) -> bool {
-        Glob::new(pattern).matches(text)
+        ScenarioGlobPattern::new(pattern).matches(text)
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_hostile_pattern_takes_bounded_time() {
         assert!(!matches(&format!("{}b", "*a".repeat(30)), &"a".repeat(20_000)));
-        assert!(Glob::parse(&"*".repeat(GLOB_BYTES_MAX + 1)).is_err());
+        assert!(ScenarioGlobPattern::parse(&"*".repeat(GLOB_BYTES_MAX + 1)).is_err());
     }
 
     /// A naive implementation, to compare with.

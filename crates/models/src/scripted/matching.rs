@@ -6,17 +6,17 @@ use std::fmt;
 use segue_core::ids::TurnId;
 use segue_core::prompt::Prompt;
 
-use super::glob::Glob;
+use super::glob::ScenarioGlobPattern;
 use super::number_range::ScenarioConditionRange;
 use super::scripted_reply::ScriptedReplyConditions;
 use crate::limits::QUOTED_CHARS_MAX;
-use crate::model::{CallOrigin, ModelRequest};
+use crate::model::{ModelCallOrigin, ModelRequest};
 use crate::text;
 
 /// A call as the conditions see it.
 #[derive(Debug)]
 pub(super) struct ScriptedReplyConditionInputs<'r> {
-    pub(super) metadata: &'r CallOrigin,
+    pub(super) metadata: &'r ModelCallOrigin,
     pub(super) prompt: &'r Prompt,
     last: OnceCell<String>,
     system: OnceCell<String>,
@@ -38,11 +38,11 @@ impl<'r> ScriptedReplyConditionInputs<'r> {
 
 /// A condition that is not met.
 #[derive(Debug)]
-pub(super) enum ConditionMismatch<'a> {
-    Name { key: &'static str, expected: &'a [Glob], found: Option<&'a str> },
+pub(super) enum ScriptedReplyConditionMismatch<'a> {
+    Name { key: &'static str, expected: &'a [ScenarioGlobPattern], found: Option<&'a str> },
     Number { key: &'static str, expected: &'a ScenarioConditionRange, found: Option<u32> },
     MissingText { location: &'static str, text: &'a str, expected: &'a str },
-    Pattern { expected: &'a Glob },
+    Pattern { expected: &'a ScenarioGlobPattern },
 }
 
 impl ScriptedReplyConditions {
@@ -50,7 +50,7 @@ impl ScriptedReplyConditions {
     pub(super) fn mismatches<'a>(
         &'a self,
         call: &'a ScriptedReplyConditionInputs<'_>,
-    ) -> impl Iterator<Item = ConditionMismatch<'a>> {
+    ) -> impl Iterator<Item = ScriptedReplyConditionMismatch<'a>> {
         let metadata = call.metadata;
         let names = [
             ("role", &self.role, Some(metadata.role.as_str())),
@@ -67,12 +67,12 @@ impl ScriptedReplyConditions {
         ];
         let names = names.into_iter().filter_map(|(key, expected, found)| {
             let is_match = expected.is_empty() || expected.iter().any(|name| name.matches(found.unwrap_or_default()));
-            (!is_match).then_some(ConditionMismatch::Name { key, expected, found })
+            (!is_match).then_some(ScriptedReplyConditionMismatch::Name { key, expected, found })
         });
         let numbers = numbers.into_iter().filter_map(|(key, expected, found)| {
             let expected = expected.as_ref()?;
             let is_match = found.is_some_and(|number| expected.contains(number));
-            (!is_match).then_some(ConditionMismatch::Number { key, expected, found })
+            (!is_match).then_some(ScriptedReplyConditionMismatch::Number { key, expected, found })
         });
         let last = self
             .contains
@@ -87,19 +87,23 @@ impl ScriptedReplyConditions {
             .chain(numbers)
             .chain(last)
             .chain(system)
-            .chain(pattern.map(|expected| ConditionMismatch::Pattern { expected }))
+            .chain(pattern.map(|expected| ScriptedReplyConditionMismatch::Pattern { expected }))
     }
 }
 
-fn find_missing_text<'a>(location: &'static str, text: &'a str, expected: &'a str) -> Option<ConditionMismatch<'a>> {
-    (!text.contains(expected)).then_some(ConditionMismatch::MissingText { location, text, expected })
+fn find_missing_text<'a>(
+    location: &'static str,
+    text: &'a str,
+    expected: &'a str,
+) -> Option<ScriptedReplyConditionMismatch<'a>> {
+    (!text.contains(expected)).then_some(ScriptedReplyConditionMismatch::MissingText { location, text, expected })
 }
 
-impl fmt::Display for ConditionMismatch<'_> {
+impl fmt::Display for ScriptedReplyConditionMismatch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name { key, expected, found } => {
-                let expected: Vec<_> = expected.iter().map(Glob::to_string).collect();
+                let expected: Vec<_> = expected.iter().map(ScenarioGlobPattern::to_string).collect();
                 write!(
                     f,
                     "{key} is {}, expected {}",

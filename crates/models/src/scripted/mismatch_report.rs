@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 
 use super::matching::ScriptedReplyConditionInputs;
 use super::scripted_reply::ScriptedReply;
@@ -33,7 +33,7 @@ pub(super) fn no_matching_reply_failure(
     if reasons.len() > UNMATCHED_REPLIES_SHOWN_MAX {
         let _ = write!(message, "\n  ({} more)", reasons.len() - UNMATCHED_REPLIES_SHOWN_MAX);
     }
-    CallFailure::new(FailureKind::BadRequest, message)
+    CallFailure::new(CallFailureKind::BadRequest, message)
 }
 
 /// Returns the name of an entry for messages.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use segue_core::prompt::{CallFailure, FailureKind, StopReason, ToolCall};
+use segue_core::prompt::{CallFailure, CallFailureKind, StopReason, ToolCall};
 
 use super::matching::ScriptedReplyConditionInputs;
 use super::scripted_reply::{ScriptedReplyBehavior, ScriptedReplyBody};
@@ -25,7 +25,7 @@ pub(super) fn build_playback(
 
     let mut steps = vec![ReplyPlaybackStep::Wait(Duration::from_millis(behavior.delay_ms))];
     steps.extend(behavior.reasoning.as_ref().map(|text| ReplyPlaybackStep::Reasoning(render(text))));
-    let kind = behavior.fail.unwrap_or(FailureKind::Network);
+    let kind = behavior.fail.unwrap_or(CallFailureKind::Network);
     let failure = CallFailure {
         kind,
         message: behavior.message.as_ref().map_or_else(|| "scripted failure".to_owned(), render),

@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use segue_core::ids::{FlowName, PhaseName, ToolName};
-use segue_core::prompt::{FailureKind, TokenUsage};
+use segue_core::prompt::{CallFailureKind, TokenUsage};
 use toml::de::DeTable;
 
 use super::scenario_reader::{LineIndex, ScenarioError, ScenarioTable};
@@ -76,12 +76,12 @@ pub struct ScenarioUserTurn {
     pub line: usize,
     pub text: String,
     /// Nothing is expected unless it is given.
-    pub expect: TurnExpectation,
+    pub expect: ScenarioTurnExpectation,
 }
 
 /// The expected result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TurnExpectation {
+pub struct ScenarioTurnExpectation {
     /// The exact text shown to the user.
     pub reply: Option<String>,
     /// Texts that must occur in the text shown to the user.
@@ -93,7 +93,7 @@ pub struct TurnExpectation {
     /// The number of model calls in the turn.
     pub calls: Option<u32>,
     /// The failure of the turn.
-    pub failure: Option<FailureKind>,
+    pub failure: Option<CallFailureKind>,
 }
 
 impl FromStr for Scenario {
@@ -144,7 +144,7 @@ fn parse_user_messages(top: &ScenarioTable<'_>) -> Result<Vec<ScenarioUserTurn>,
         Ok(ScenarioUserTurn {
             line: fields.line(),
             text: fields.string("text")?.ok_or_else(|| fields.table_error("`text` is missing"))?,
-            expect: TurnExpectation {
+            expect: ScenarioTurnExpectation {
                 reply: fields.string("expect_reply")?,
                 contains: fields.strings("expect_contains")?,
                 lacks: fields.strings("expect_lacks")?,

@@ -1,12 +1,12 @@
 //! Reads TOML tables field by field, so that every error names its line, its entry and a suggestion.
 
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::glob::Glob;
+use super::glob::ScenarioGlobPattern;
 use super::number_range::ScenarioConditionRange;
 use crate::suggest::did_you_mean_suffix;
 
@@ -110,15 +110,17 @@ impl<'t> ScenarioTable<'t> {
     }
 
     /// Reads a name pattern or a list of them.
-    pub(super) fn globs(&self, key: &str) -> Result<Vec<Glob>, ScenarioError> {
+    pub(super) fn globs(&self, key: &str) -> Result<Vec<ScenarioGlobPattern>, ScenarioError> {
         self.strings(key)?
             .iter()
-            .map(|name| Glob::parse(name).map_err(|message| self.key_error(key, message)))
+            .map(|name| ScenarioGlobPattern::parse(name).map_err(|message| self.key_error(key, message)))
             .collect()
     }
 
-    pub(super) fn glob(&self, key: &str) -> Result<Option<Glob>, ScenarioError> {
-        self.string(key)?.map(|text| Glob::parse(&text).map_err(|message| self.key_error(key, message))).transpose()
+    pub(super) fn glob(&self, key: &str) -> Result<Option<ScenarioGlobPattern>, ScenarioError> {
+        self.string(key)?
+            .map(|text| ScenarioGlobPattern::parse(&text).map_err(|message| self.key_error(key, message)))
+            .transpose()
     }
 
     pub(super) fn number_range(&self, key: &str) -> Result<Option<ScenarioConditionRange>, ScenarioError> {
@@ -140,7 +142,7 @@ impl<'t> ScenarioTable<'t> {
         })
     }
 
-    pub(super) fn failure_kind(&self, key: &str) -> Result<Option<FailureKind>, ScenarioError> {
+    pub(super) fn failure_kind(&self, key: &str) -> Result<Option<CallFailureKind>, ScenarioError> {
         self.enum_word(key, &FAILURE_KIND_WORDS)
     }
 
@@ -205,7 +207,7 @@ impl<'t> ScenarioTable<'t> {
     }
 }
 
-/// The serialized names of [`FailureKind`].
+/// The serialized names of [`CallFailureKind`].
 pub(super) const FAILURE_KIND_WORDS: [&str; 10] = [
     "invalid_api_key",
     "model_not_found",
@@ -261,7 +263,7 @@ mod tests {
     #[test]
     fn every_failure_word_is_a_failure_kind() {
         for word in FAILURE_KIND_WORDS {
-            let kind: FailureKind = serde_json::from_value(Value::from(word)).expect("a kind");
+            let kind: CallFailureKind = serde_json::from_value(Value::from(word)).expect("a kind");
             assert_eq!(serde_json::to_value(kind).expect("a word"), word);
         }
     }

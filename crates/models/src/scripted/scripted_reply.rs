@@ -4,10 +4,10 @@
 use std::ops::RangeInclusive;
 
 use segue_core::ids::ToolName;
-use segue_core::prompt::{FailureKind, StopReason, TokenUsage};
+use segue_core::prompt::{CallFailureKind, StopReason, TokenUsage};
 use serde_json::Value;
 
-use super::glob::Glob;
+use super::glob::ScenarioGlobPattern;
 use super::number_range::ScenarioConditionRange;
 use crate::template;
 
@@ -30,17 +30,17 @@ pub struct ScriptedReply {
 /// The conditions of an entry; all must be met.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ScriptedReplyConditions {
-    pub(super) role: Vec<Glob>,
-    pub(super) ask: Vec<Glob>,
-    pub(super) phase: Vec<Glob>,
-    pub(super) agent: Vec<Glob>,
-    pub(super) peer: Vec<Glob>,
-    pub(super) model: Vec<Glob>,
+    pub(super) role: Vec<ScenarioGlobPattern>,
+    pub(super) ask: Vec<ScenarioGlobPattern>,
+    pub(super) phase: Vec<ScenarioGlobPattern>,
+    pub(super) agent: Vec<ScenarioGlobPattern>,
+    pub(super) peer: Vec<ScenarioGlobPattern>,
+    pub(super) model: Vec<ScenarioGlobPattern>,
     pub(super) turn: Option<ScenarioConditionRange>,
     pub(super) attempt: Option<ScenarioConditionRange>,
     pub(super) call: Option<ScenarioConditionRange>,
     pub(super) contains: Vec<String>,
-    pub(super) pattern: Option<Glob>,
+    pub(super) pattern: Option<ScenarioGlobPattern>,
     pub(super) system_contains: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct ScriptedReplyBehavior {
     pub(super) chunk_delay_ms: u64,
     pub(super) reasoning: Option<String>,
     pub(super) tool_calls: Vec<ScriptedToolCall>,
-    pub(super) fail: Option<FailureKind>,
+    pub(super) fail: Option<CallFailureKind>,
     pub(super) fail_after_chunks: Option<usize>,
     pub(super) message: Option<String>,
     pub(super) retry_after_ms: Option<u64>,
@@ -118,7 +118,7 @@ impl ScriptedReply {
 
     /// A reply that fails with `kind` instead of an answer.
     #[must_use]
-    pub fn fail(kind: FailureKind, message: impl Into<String>) -> Self {
+    pub fn fail(kind: CallFailureKind, message: impl Into<String>) -> Self {
         Self::from_behavior(ScriptedReplyBehavior {
             fail: Some(kind),
             message: Some(message.into()),
@@ -219,7 +219,7 @@ macro_rules! for_name {
         $(#[$doc])*
         #[must_use]
         pub fn $key(mut self, name: &str) -> Self {
-            self.when.$key.push(Glob::new(name));
+            self.when.$key.push(ScenarioGlobPattern::new(name));
             self
         }
     )*};
@@ -280,7 +280,7 @@ impl ScriptedReply {
     /// Matches if the whole last user message matches this pattern of `*` and `?`.
     #[must_use]
     pub fn pattern(mut self, pattern: &str) -> Self {
-        self.when.pattern = Some(Glob::new(pattern));
+        self.when.pattern = Some(ScenarioGlobPattern::new(pattern));
         self
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::sse::SseEvent;
 use super::tool_call_assembler::ToolCallAssembler;
-use super::tool_names::ToolNameMap;
+use super::tool_names::VendorToolNameMap;
 use super::wire_format::{
     VendorRequestBuilder, VendorStreamReaderContext, finish_chunk, nonempty_str_at, stop_for_unknown_reason,
     to_arguments_object, token_count_at,
@@ -159,7 +159,7 @@ fn build_content_blocks(
     images.chain(text_block).chain(calls).collect()
 }
 
-fn build_tool_use_block(names: &ToolNameMap, call: &ToolCall) -> Value {
+fn build_tool_use_block(names: &VendorToolNameMap, call: &ToolCall) -> Value {
     let input = to_arguments_object(&call.arguments);
     json!({ "type": "tool_use", "id": call.id, "name": names.vendor_name(&call.name), "input": input })
 }
@@ -210,26 +210,26 @@ pub(super) struct AnthropicStreamReader {
     pub context: VendorStreamReaderContext,
     tool_calls: ToolCallAssembler,
     /// By content block index.
-    blocks: BTreeMap<u64, AnthropicContentBlock>,
+    blocks: BTreeMap<u64, PartialAnthropicContentBlock>,
     stop: Option<StopReason>,
     usage: TokenUsage,
 }
 
 /// A content block that is being received.
-enum AnthropicContentBlock {
-    Thinking(AnthropicThinkingBlock),
+enum PartialAnthropicContentBlock {
+    Thinking(PartialAnthropicThinkingBlock),
     Text(String),
     /// The next call of the assembler.
     ToolUse,
 }
 
-struct AnthropicThinkingBlock {
+struct PartialAnthropicThinkingBlock {
     block: Value,
     thinking: String,
     signature: String,
 }
 
-impl AnthropicThinkingBlock {
+impl PartialAnthropicThinkingBlock {
     fn from_block_start(block: &Value) -> Self {
         let at = |key: &str| nonempty_str_at(block, key).unwrap_or_default().to_owned();
         Self { block: block.clone(), thinking: at("/thinking"), signature: at("/signature") }
@@ -285,11 +285,11 @@ impl AnthropicStreamReader {
         let index = body["index"].as_u64().unwrap_or(0);
         match nonempty_str_at(block, "/type") {
             Some("text") => {
-                self.blocks.insert(index, AnthropicContentBlock::Text(String::new()));
+                self.blocks.insert(index, PartialAnthropicContentBlock::Text(String::new()));
                 self.append_text(index, nonempty_str_at(block, "/text"), out);
             }
             Some("tool_use") => {
-                self.blocks.insert(index, AnthropicContentBlock::ToolUse);
+                self.blocks.insert(index, PartialAnthropicContentBlock::ToolUse);
                 self.tool_calls.add_fragment(
                     index,
                     nonempty_str_at(block, "/id"),
@@ -298,8 +298,10 @@ impl AnthropicStreamReader {
                 )?;
             }
             Some("thinking" | "redacted_thinking") => {
-                self.blocks
-                    .insert(index, AnthropicContentBlock::Thinking(AnthropicThinkingBlock::from_block_start(block)));
+                self.blocks.insert(
+                    index,
+                    PartialAnthropicContentBlock::Thinking(PartialAnthropicThinkingBlock::from_block_start(block)),
+                );
             }
             _ => {}
         }
@@ -308,7 +310,7 @@ impl AnthropicStreamReader {
 
     fn append_text(&mut self, index: u64, text: Option<&str>, out: &mut Vec<ReplyChunk>) {
         let Some(text) = text else { return };
-        if let Some(AnthropicContentBlock::Text(block_text)) = self.blocks.get_mut(&index) {
+        if let Some(PartialAnthropicContentBlock::Text(block_text)) = self.blocks.get_mut(&index) {
             block_text.push_str(text);
         }
         out.push(ReplyChunk::Text(text.to_owned()));
@@ -329,13 +331,13 @@ impl AnthropicStreamReader {
             }
             Some("thinking_delta") => {
                 let thinking = nonempty_str_at(delta, "/thinking").unwrap_or_default();
-                if let Some(AnthropicContentBlock::Thinking(current)) = self.blocks.get_mut(&index) {
+                if let Some(PartialAnthropicContentBlock::Thinking(current)) = self.blocks.get_mut(&index) {
                     current.thinking.push_str(thinking);
                 }
                 out.push(ReplyChunk::Reasoning(thinking.to_owned()));
             }
             Some("signature_delta") => {
-                if let Some(AnthropicContentBlock::Thinking(current)) = self.blocks.get_mut(&index) {
+                if let Some(PartialAnthropicContentBlock::Thinking(current)) = self.blocks.get_mut(&index) {
                     current.signature.push_str(nonempty_str_at(delta, "/signature").unwrap_or_default());
                 }
             }
@@ -372,12 +374,12 @@ impl AnthropicStreamReader {
     fn encode_reply_state(&self, calls: &[Option<ToolCall>]) -> ReplyChunk {
         let mut calls = calls.iter();
         let blocks = self.blocks.values().filter_map(|block| match block {
-            AnthropicContentBlock::Thinking(block) => Some(block.to_json()),
+            PartialAnthropicContentBlock::Thinking(block) => Some(block.to_json()),
             // The API refuses texts of whitespace only.
-            AnthropicContentBlock::Text(text) => {
+            PartialAnthropicContentBlock::Text(text) => {
                 (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
             }
-            AnthropicContentBlock::ToolUse => {
+            PartialAnthropicContentBlock::ToolUse => {
                 calls.next()?.as_ref().map(|call| build_tool_use_block(&self.context.tool_names, call))
             }
         });

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use segue_core::prompt::{CallFailure, FailureKind, ModelOutputFormat, StopReason, TokenUsage, ToolChoice};
+use segue_core::prompt::{CallFailure, CallFailureKind, ModelOutputFormat, StopReason, TokenUsage, ToolChoice};
 
 use super::sse::{SseDecoder, SseEvent};
-use super::tool_names::ToolNameMap;
+use super::tool_names::VendorToolNameMap;
 use super::wire_format::{OptionalVendorFeatures, VendorRequestBuilder, VendorStreamReader, malformed_reply_failure};
 use super::{JsonMode, ModelEndpoint, VendorModelClient, WireFormat, error_classification, schema_compat};
 use crate::http::{HttpBodyStream, VendorHttpRequest, VendorHttpResponse, read_body_prefix, read_whole_body};
@@ -20,7 +20,7 @@ use crate::model::{ModelRequest, ReplyChunk, ReplyChunkStream};
 pub(super) struct VendorCallDriver {
     vendor: VendorModelClient,
     request: ModelRequest,
-    state: CallDriverState,
+    state: VendorCallDriverState,
     pending_items: VecDeque<Result<ReplyChunk, CallFailure>>,
     /// Whether the reply contains text or tool calls.
     has_content: bool,
@@ -29,7 +29,7 @@ pub(super) struct VendorCallDriver {
     is_finished: bool,
 }
 
-enum CallDriverState {
+enum VendorCallDriverState {
     NotStarted,
     Streaming(Box<VendorResponseReader>),
     Done,
@@ -47,7 +47,7 @@ impl VendorCallDriver {
         let driver = Self {
             vendor,
             request,
-            state: CallDriverState::NotStarted,
+            state: VendorCallDriverState::NotStarted,
             pending_items: VecDeque::new(),
             has_content: false,
             has_output: false,
@@ -66,18 +66,20 @@ impl VendorCallDriver {
                 return Some(item);
             }
             let outcome = match &mut self.state {
-                CallDriverState::NotStarted => self.open_stream().await,
-                CallDriverState::Streaming(streaming) => match streaming.body.next().await {
+                VendorCallDriverState::NotStarted => self.open_stream().await,
+                VendorCallDriverState::Streaming(streaming) => match streaming.body.next().await {
                     Some(Ok(bytes)) => self.handle_bytes(&bytes),
                     Some(Err(failure)) => Err(failure),
                     None => self.handle_stream_end(),
                 },
-                CallDriverState::Done => return None,
+                VendorCallDriverState::Done => return None,
             };
             if let Err(failure) = outcome {
-                let failure = match std::mem::replace(&mut self.state, CallDriverState::Done) {
-                    CallDriverState::Streaming(streaming) => self.with_spent_usage(failure, streaming.reader.usage()),
-                    CallDriverState::NotStarted | CallDriverState::Done => failure,
+                let failure = match std::mem::replace(&mut self.state, VendorCallDriverState::Done) {
+                    VendorCallDriverState::Streaming(streaming) => {
+                        self.with_spent_usage(failure, streaming.reader.usage())
+                    }
+                    VendorCallDriverState::NotStarted | VendorCallDriverState::Done => failure,
                 };
                 // Not the message: vendors quote prompts and keys in it.
                 tracing::debug!(failure = %failure.kind, retry_after_ms = failure.retry_after_ms, "exchange failed");
@@ -91,7 +93,7 @@ impl VendorCallDriver {
         if let Some(failure) = endpoint.preflight_failure(&self.request.prompt) {
             return Err(failure);
         }
-        let names = ToolNameMap::from_tools(&self.request.prompt.tools);
+        let names = VendorToolNameMap::from_tools(&self.request.prompt.tools);
         let response = self.send_with_fallbacks(&names).await?;
         let content_type = response.header("content-type").unwrap_or_default().to_ascii_lowercase();
         let mut reader = VendorStreamReader::new(&endpoint, names, &self.request.prompt);
@@ -106,17 +108,17 @@ impl VendorCallDriver {
         }
         if content_type.starts_with("text/html") {
             let message = format!("{} answered with a web page; is the `base_url` right?", endpoint.base_url);
-            return Err(CallFailure::new(FailureKind::BadRequest, message));
+            return Err(CallFailure::new(CallFailureKind::BadRequest, message));
         }
         let decoder =
             if endpoint.wire == WireFormat::Ollama { SseDecoder::line_delimited() } else { SseDecoder::default() };
         let streaming = VendorResponseReader { body: response.body, decoder, reader, bytes_read: 0 };
-        self.state = CallDriverState::Streaming(Box::new(streaming));
+        self.state = VendorCallDriverState::Streaming(Box::new(streaming));
         Ok(())
     }
 
     /// Sends the request. A feature that the vendor rejects is left out, now and in later requests.
-    async fn send_with_fallbacks(&mut self, names: &ToolNameMap) -> Result<VendorHttpResponse, CallFailure> {
+    async fn send_with_fallbacks(&mut self, names: &VendorToolNameMap) -> Result<VendorHttpResponse, CallFailure> {
         let unsupported = self.vendor.unsupported.clone();
         let mut json_mode = self.effective_json_mode();
         loop {
@@ -177,7 +179,7 @@ impl VendorCallDriver {
 
     fn send_request(
         &self,
-        names: &ToolNameMap,
+        names: &VendorToolNameMap,
         json_mode: JsonMode,
         features: OptionalVendorFeatures,
     ) -> BoxFuture<'static, Result<VendorHttpResponse, CallFailure>> {
@@ -196,11 +198,11 @@ impl VendorCallDriver {
     }
 
     fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), CallFailure> {
-        let CallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
+        let VendorCallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
         streaming.bytes_read = streaming.bytes_read.saturating_add(bytes.len());
         if streaming.bytes_read > RESPONSE_BYTES_MAX {
             let message = format!("the response is longer than {RESPONSE_BYTES_MAX} bytes");
-            return Err(CallFailure::new(FailureKind::UnusableReply, message));
+            return Err(CallFailure::new(CallFailureKind::UnusableReply, message));
         }
         let mut events = Vec::new();
         // Events that were complete before an error are still passed on.
@@ -213,11 +215,11 @@ impl VendorCallDriver {
     }
 
     fn handle_stream_end(&mut self) -> Result<(), CallFailure> {
-        let CallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
+        let VendorCallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
         let mut events = Vec::new();
         streaming.decoder.finish(&mut events)?;
         self.handle_events(&events)?;
-        let CallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
+        let VendorCallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
         let mut out = Vec::new();
         streaming.reader.finish_stream(&mut out);
         self.queue_chunks(out)?;
@@ -226,7 +228,7 @@ impl VendorCallDriver {
 
     fn handle_events(&mut self, events: &[SseEvent]) -> Result<(), CallFailure> {
         for event in events {
-            let CallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
+            let VendorCallDriverState::Streaming(streaming) = &mut self.state else { return Ok(()) };
             let mut out = Vec::new();
             let read = streaming.reader.read_event(event, &mut out);
             self.queue_chunks(out)?;
@@ -248,7 +250,7 @@ impl VendorCallDriver {
             self.has_output |=
                 matches!(chunk, ReplyChunk::Text(_) | ReplyChunk::Reasoning(_) | ReplyChunk::ToolCall(_));
             if let ReplyChunk::Finish(finish) = &chunk {
-                self.state = CallDriverState::Done;
+                self.state = VendorCallDriverState::Done;
                 self.is_finished = true;
                 if let Some(failure) = self.empty_reply_failure(finish.stop) {
                     return Err(failure.with_usage(finish.usage));
@@ -265,17 +267,17 @@ impl VendorCallDriver {
         match stop {
             _ if self.has_content => None,
             StopReason::ContentFilter => Some(CallFailure::new(
-                FailureKind::Refused,
+                CallFailureKind::Refused,
                 format!("{provider}'s content filter blocked the whole reply"),
             )),
             StopReason::Length => {
                 let message = format!(
                     "`{model}` used its whole output budget without a reply, on reasoning or on a tool call that was cut off; change `effort` or raise `window_tokens`"
                 );
-                Some(CallFailure::new(FailureKind::UnusableReply, message))
+                Some(CallFailure::new(CallFailureKind::UnusableReply, message))
             }
             StopReason::Done | StopReason::ToolCalls | StopReason::Repetition => {
-                Some(CallFailure::new(FailureKind::UnusableReply, format!("`{model}` finished without a reply")))
+                Some(CallFailure::new(CallFailureKind::UnusableReply, format!("`{model}` finished without a reply")))
             }
         }
     }
@@ -307,5 +309,5 @@ const SCHEMA_ERROR_WORDS: [&str; 7] =
 /// Returns whether the failure is a bad request whose message contains one of these words.
 fn is_bad_request_about(failure: &CallFailure, words: &[&str]) -> bool {
     let message = failure.message.to_lowercase();
-    failure.kind == FailureKind::BadRequest && words.iter().any(|word| message.contains(word))
+    failure.kind == CallFailureKind::BadRequest && words.iter().any(|word| message.contains(word))
 }

@@ -27,13 +27,13 @@ pub struct ModelCapabilities {
     pub cache_breakpoints: bool,
     /// Deviations of the server from standard chat completions.
     #[serde(default)]
-    pub dialect: ChatDialect,
+    pub dialect: ChatCompletionsDialect,
 }
 
 /// Differences between servers that implement OpenAI's chat completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ChatDialect {
+pub struct ChatCompletionsDialect {
     /// The request field for the output token limit.
     pub max_tokens_field: MaxTokensField,
     /// Whether token usage is sent without being requested, and requesting it is refused.
@@ -81,7 +81,7 @@ impl ModelCapabilities {
             thinking: ThinkingSupport::Unknown,
             thinking_tokens_min: 0,
             cache_breakpoints: false,
-            dialect: ChatDialect::default(),
+            dialect: ChatCompletionsDialect::default(),
         }
     }
 }

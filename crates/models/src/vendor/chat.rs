@@ -2,7 +2,7 @@
 //! and many others. Servers differ in details, so the reader is tolerant.
 
 use segue_core::prompt::{
-    CallFailure, ChatRole, FailureKind, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+    CallFailure, CallFailureKind, ChatRole, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
 use serde_json::{Map, Value, json};
 
@@ -149,7 +149,7 @@ const REASONING_CONTENT_KEY: &str = "reasoning_content";
 const REASONING_DETAILS_KEY: &str = "reasoning_details";
 
 /// Reads the response stream.
-pub(super) struct ChatStreamReader {
+pub(super) struct ChatCompletionsStreamReader {
     pub context: VendorStreamReaderContext,
     tool_calls: ToolCallAssembler,
     think_splitter: ThinkTagSplitter,
@@ -163,7 +163,7 @@ pub(super) struct ChatStreamReader {
     is_finished: bool,
 }
 
-impl ChatStreamReader {
+impl ChatCompletionsStreamReader {
     pub(super) fn new(context: VendorStreamReaderContext) -> Self {
         let starts_in_thinking = context.endpoint.capabilities.dialect.starts_in_thinking;
         Self {
@@ -342,7 +342,7 @@ fn parse_chat_stop(reason: &str, context: &VendorStreamReaderContext) -> Result<
         "content_filter" | "safety" | "refusal" => Ok(StopReason::ContentFilter),
         "insufficient_system_resource" => {
             let message = format!("{provider} ran out of capacity and stopped the reply ({reason})");
-            Err(CallFailure::new(FailureKind::Overload, message))
+            Err(CallFailure::new(CallFailureKind::Overload, message))
         }
         "error" | "abort" | "aborted" | "cancelled" => {
             Err(malformed_reply_failure(format!("{provider} aborted the reply ({reason})")))

@@ -2,7 +2,7 @@
 //! error code is checked first, then the message, then the status.
 
 use segue_core::limits::SESSION_LIMITS;
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 use serde_json::Value;
 
 use super::retry_after::parse_retry_after_ms;
@@ -21,61 +21,61 @@ pub(crate) struct VendorErrorContext<'r> {
 }
 
 /// Words in the code or type of an error and their meaning. The first match counts.
-const ERROR_CODE_KINDS: [(&str, FailureKind); 27] = [
-    ("context_length", FailureKind::ContextTooLong),
-    ("exceed_context", FailureKind::ContextTooLong),
-    ("request_too_large", FailureKind::ContextTooLong),
-    ("insufficient_quota", FailureKind::InvalidApiKey),
-    ("billing", FailureKind::InvalidApiKey),
-    ("invalid_api_key", FailureKind::InvalidApiKey),
-    ("api_key_invalid", FailureKind::InvalidApiKey),
-    ("authentication", FailureKind::InvalidApiKey),
-    ("unauthenticated", FailureKind::InvalidApiKey),
-    ("permission_denied", FailureKind::InvalidApiKey),
-    ("permission_error", FailureKind::InvalidApiKey),
-    ("model_not_found", FailureKind::ModelNotFound),
-    ("invalid_model", FailureKind::ModelNotFound),
-    ("content_filter", FailureKind::Refused),
-    ("content_policy", FailureKind::Refused),
-    ("moderation", FailureKind::Refused),
-    ("rate_limit", FailureKind::RateLimit),
-    ("resource_exhausted", FailureKind::RateLimit),
-    ("too_many_requests", FailureKind::RateLimit),
-    ("overloaded", FailureKind::Overload),
-    ("unavailable", FailureKind::Overload),
-    ("server_error", FailureKind::Overload),
-    ("api_error", FailureKind::Overload),
-    ("internal", FailureKind::Overload),
-    ("deadline_exceeded", FailureKind::Timeout),
-    ("timeout", FailureKind::Timeout),
-    ("not_found_error", FailureKind::ModelNotFound),
+const ERROR_CODE_KINDS: [(&str, CallFailureKind); 27] = [
+    ("context_length", CallFailureKind::ContextTooLong),
+    ("exceed_context", CallFailureKind::ContextTooLong),
+    ("request_too_large", CallFailureKind::ContextTooLong),
+    ("insufficient_quota", CallFailureKind::InvalidApiKey),
+    ("billing", CallFailureKind::InvalidApiKey),
+    ("invalid_api_key", CallFailureKind::InvalidApiKey),
+    ("api_key_invalid", CallFailureKind::InvalidApiKey),
+    ("authentication", CallFailureKind::InvalidApiKey),
+    ("unauthenticated", CallFailureKind::InvalidApiKey),
+    ("permission_denied", CallFailureKind::InvalidApiKey),
+    ("permission_error", CallFailureKind::InvalidApiKey),
+    ("model_not_found", CallFailureKind::ModelNotFound),
+    ("invalid_model", CallFailureKind::ModelNotFound),
+    ("content_filter", CallFailureKind::Refused),
+    ("content_policy", CallFailureKind::Refused),
+    ("moderation", CallFailureKind::Refused),
+    ("rate_limit", CallFailureKind::RateLimit),
+    ("resource_exhausted", CallFailureKind::RateLimit),
+    ("too_many_requests", CallFailureKind::RateLimit),
+    ("overloaded", CallFailureKind::Overload),
+    ("unavailable", CallFailureKind::Overload),
+    ("server_error", CallFailureKind::Overload),
+    ("api_error", CallFailureKind::Overload),
+    ("internal", CallFailureKind::Overload),
+    ("deadline_exceeded", CallFailureKind::Timeout),
+    ("timeout", CallFailureKind::Timeout),
+    ("not_found_error", CallFailureKind::ModelNotFound),
 ];
 
 /// Words in error messages about bad requests and their meaning.
-const ERROR_MESSAGE_KINDS: [(&str, FailureKind); 23] = [
-    ("maximum prompt length", FailureKind::ContextTooLong),
-    ("exceeds the context", FailureKind::ContextTooLong),
-    ("request too large", FailureKind::ContextTooLong),
-    ("maximum context length", FailureKind::ContextTooLong),
-    ("context length", FailureKind::ContextTooLong),
-    ("context window", FailureKind::ContextTooLong),
-    ("context size", FailureKind::ContextTooLong),
-    ("context limit", FailureKind::ContextTooLong),
-    ("prompt is too long", FailureKind::ContextTooLong),
-    ("input is too long", FailureKind::ContextTooLong),
-    ("input token count", FailureKind::ContextTooLong),
-    ("too many tokens", FailureKind::ContextTooLong),
-    ("api key not valid", FailureKind::InvalidApiKey),
-    ("invalid api key", FailureKind::InvalidApiKey),
-    ("model not found", FailureKind::ModelNotFound),
-    ("no such model", FailureKind::ModelNotFound),
-    ("not a valid model", FailureKind::ModelNotFound),
-    ("invalid model", FailureKind::ModelNotFound),
-    ("model not exist", FailureKind::ModelNotFound),
-    ("no endpoints found", FailureKind::ModelNotFound),
-    ("content management policy", FailureKind::Refused),
-    ("flagged", FailureKind::Refused),
-    ("credit balance", FailureKind::InvalidApiKey),
+const ERROR_MESSAGE_KINDS: [(&str, CallFailureKind); 23] = [
+    ("maximum prompt length", CallFailureKind::ContextTooLong),
+    ("exceeds the context", CallFailureKind::ContextTooLong),
+    ("request too large", CallFailureKind::ContextTooLong),
+    ("maximum context length", CallFailureKind::ContextTooLong),
+    ("context length", CallFailureKind::ContextTooLong),
+    ("context window", CallFailureKind::ContextTooLong),
+    ("context size", CallFailureKind::ContextTooLong),
+    ("context limit", CallFailureKind::ContextTooLong),
+    ("prompt is too long", CallFailureKind::ContextTooLong),
+    ("input is too long", CallFailureKind::ContextTooLong),
+    ("input token count", CallFailureKind::ContextTooLong),
+    ("too many tokens", CallFailureKind::ContextTooLong),
+    ("api key not valid", CallFailureKind::InvalidApiKey),
+    ("invalid api key", CallFailureKind::InvalidApiKey),
+    ("model not found", CallFailureKind::ModelNotFound),
+    ("no such model", CallFailureKind::ModelNotFound),
+    ("not a valid model", CallFailureKind::ModelNotFound),
+    ("invalid model", CallFailureKind::ModelNotFound),
+    ("model not exist", CallFailureKind::ModelNotFound),
+    ("no endpoints found", CallFailureKind::ModelNotFound),
+    ("content management policy", CallFailureKind::Refused),
+    ("flagged", CallFailureKind::Refused),
+    ("credit balance", CallFailureKind::InvalidApiKey),
 ];
 
 /// Classifies a response with an error status.
@@ -133,54 +133,55 @@ fn extract_error_message(error: &Value) -> String {
     }
 }
 
-fn classify_failure_kind(status: Option<u16>, codes: &str, message: &str) -> FailureKind {
+fn classify_failure_kind(status: Option<u16>, codes: &str, message: &str) -> CallFailureKind {
     let by_code = || ERROR_CODE_KINDS.iter().find(|(word, _)| codes.contains(word)).map(|(_, kind)| *kind);
     // Many parameters have an upper bound; only the one for tokens is about the prompt.
     let is_token_bound = message.contains("must be <=") && message.contains("tokens");
     let by_message = || {
         let found = ERROR_MESSAGE_KINDS.iter().find(|(word, _)| message.contains(word)).map(|(_, kind)| *kind);
-        found.or(is_token_bound.then_some(FailureKind::ContextTooLong))
+        found.or(is_token_bound.then_some(CallFailureKind::ContextTooLong))
     };
     let names_model = message.contains("model");
     match status {
         // These two statuses take precedence over the rest of the body.
         Some(429) => {
             // A single request above the per-minute limit will not succeed later either.
-            let is_too_long = message.contains("request too large").then_some(FailureKind::ContextTooLong);
+            let is_too_long = message.contains("request too large").then_some(CallFailureKind::ContextTooLong);
             by_code()
-                .filter(|kind| *kind == FailureKind::InvalidApiKey)
+                .filter(|kind| *kind == CallFailureKind::InvalidApiKey)
                 .or(is_too_long)
-                .unwrap_or(FailureKind::RateLimit)
+                .unwrap_or(CallFailureKind::RateLimit)
         }
         // A proxy's limit on bytes is unrelated to tokens, and a shorter history would not help with an image.
         Some(413) => {
-            by_code().or_else(by_message).filter(|kind| !kind.is_transient()).unwrap_or(FailureKind::BadRequest)
+            by_code().or_else(by_message).filter(|kind| !kind.is_transient()).unwrap_or(CallFailureKind::BadRequest)
         }
-        Some(401 | 402) => FailureKind::InvalidApiKey,
+        Some(401 | 402) => CallFailureKind::InvalidApiKey,
         Some(403) => {
-            let is_specific = |kind: &FailureKind| matches!(kind, FailureKind::Refused | FailureKind::ModelNotFound);
-            by_code().filter(is_specific).or_else(by_message).unwrap_or(FailureKind::InvalidApiKey)
+            let is_specific =
+                |kind: &CallFailureKind| matches!(kind, CallFailureKind::Refused | CallFailureKind::ModelNotFound);
+            by_code().filter(is_specific).or_else(by_message).unwrap_or(CallFailureKind::InvalidApiKey)
         }
-        Some(404) if names_model => FailureKind::ModelNotFound,
-        Some(404 | 405) => FailureKind::BadRequest,
-        Some(408) => FailureKind::Timeout,
+        Some(404) if names_model => CallFailureKind::ModelNotFound,
+        Some(404 | 405) => CallFailureKind::BadRequest,
+        Some(408) => CallFailureKind::Timeout,
         Some(400..500) => by_message().or_else(by_code).filter(|kind| !kind.is_transient()).unwrap_or(
             if names_model && message.contains("not found") {
-                FailureKind::ModelNotFound
+                CallFailureKind::ModelNotFound
             } else {
-                FailureKind::BadRequest
+                CallFailureKind::BadRequest
             },
         ),
         // A server that fails because of a long prompt says so only in the message.
         Some(500..) => {
-            by_message().filter(|kind| *kind == FailureKind::ContextTooLong).unwrap_or(FailureKind::Overload)
+            by_message().filter(|kind| *kind == CallFailureKind::ContextTooLong).unwrap_or(CallFailureKind::Overload)
         }
-        Some(_) => FailureKind::BadRequest,
+        Some(_) => CallFailureKind::BadRequest,
         // In a stream: an invalid request stays invalid; anything else may be temporary.
         None => by_code().or_else(by_message).unwrap_or(if codes.contains("invalid_") {
-            FailureKind::BadRequest
+            CallFailureKind::BadRequest
         } else {
-            FailureKind::Overload
+            CallFailureKind::Overload
         }),
     }
 }
@@ -188,7 +189,7 @@ fn classify_failure_kind(status: Option<u16>, codes: &str, message: &str) -> Fai
 fn format_failure_message(
     context: VendorErrorContext<'_>,
     status: Option<u16>,
-    kind: FailureKind,
+    kind: CallFailureKind,
     message: &str,
 ) -> String {
     let VendorErrorContext { provider, model, key_env, key } = context;
@@ -202,17 +203,17 @@ fn format_failure_message(
         false => format!("{provider}: {text}{code}"),
     };
     match (kind, status) {
-        (FailureKind::InvalidApiKey, _) => {
+        (CallFailureKind::InvalidApiKey, _) => {
             if let Some(env) = key_env {
                 full_message.push_str(&format!("; the key is taken from {env}"));
             }
         }
-        (FailureKind::ModelNotFound, _) if !full_message.contains(model) => {
+        (CallFailureKind::ModelNotFound, _) if !full_message.contains(model) => {
             full_message.push_str(&format!("; asked for `{model}`"))
         }
-        (FailureKind::BadRequest, Some(413)) => full_message.push_str("; the request is too large to send"),
-        (FailureKind::BadRequest, Some(404 | 405)) => full_message.push_str("; is the `base_url` right?"),
-        (FailureKind::BadRequest, Some(300..400)) => {
+        (CallFailureKind::BadRequest, Some(413)) => full_message.push_str("; the request is too large to send"),
+        (CallFailureKind::BadRequest, Some(404 | 405)) => full_message.push_str("; is the `base_url` right?"),
+        (CallFailureKind::BadRequest, Some(300..400)) => {
             full_message.push_str("; it redirects elsewhere, so set `base_url` to the new address")
         }
         _ => {}
@@ -227,13 +228,13 @@ mod tests {
     const CONTEXT: VendorErrorContext<'_> =
         VendorErrorContext { provider: "acme", model: "m-1", key_env: Some("ACME_API_KEY"), key: None };
 
-    fn kind_of(status: u16, body: &str) -> FailureKind {
+    fn kind_of(status: u16, body: &str) -> CallFailureKind {
         classify_http_error(CONTEXT, status, &[], body).kind
     }
 
     #[test]
     fn errors_of_every_vendor_are_classified() {
-        use FailureKind::*;
+        use CallFailureKind::*;
         let cases = [
             (
                 401,
@@ -370,17 +371,17 @@ mod tests {
         let kind = |body: &str| classify_stream_error(CONTEXT, &serde_json::from_str(body).expect("JSON")).kind;
         assert_eq!(
             kind(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
-            FailureKind::Overload
+            CallFailureKind::Overload
         );
-        assert_eq!(kind(r#"{"error":{"message":"slow down","code":429}}"#), FailureKind::RateLimit);
+        assert_eq!(kind(r#"{"error":{"message":"slow down","code":429}}"#), CallFailureKind::RateLimit);
         assert_eq!(
             kind(r#"{"error":{"message":"too long","code":"context_length_exceeded"}}"#),
-            FailureKind::ContextTooLong
+            CallFailureKind::ContextTooLong
         );
-        assert_eq!(kind(r#"{"error":{"message":"something"}}"#), FailureKind::Overload);
+        assert_eq!(kind(r#"{"error":{"message":"something"}}"#), CallFailureKind::Overload);
         assert_eq!(
             kind(r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1: too odd"}}"#),
-            FailureKind::BadRequest
+            CallFailureKind::BadRequest
         );
     }
 

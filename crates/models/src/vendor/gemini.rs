@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_core::prompt::{CallFailure, ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
+use segue_core::prompt::{CallFailure, CallFailureKind, ChatRole, PromptMessage, StopReason, TokenUsage};
 use serde_json::{Map, Value, json};
 
 use super::sse::SseEvent;
@@ -180,7 +180,7 @@ impl GeminiStreamReader {
         self.usage = parse_gemini_usage(&body).or(self.usage);
         if let Some(reason) = nonempty_str_at(&body, "/promptFeedback/blockReason") {
             let message = format!("{}: the prompt was blocked ({reason})", self.context.endpoint.provider);
-            return Err(CallFailure::new(FailureKind::Refused, message));
+            return Err(CallFailure::new(CallFailureKind::Refused, message));
         }
         for part in body.pointer("/candidates/0/content/parts").and_then(Value::as_array).into_iter().flatten() {
             self.read_part(part, out)?;

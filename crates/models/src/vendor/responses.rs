@@ -140,7 +140,7 @@ fn replayable_item(item: &Value) -> Option<Value> {
 }
 
 /// Reads the response stream.
-pub(super) struct ResponsesStreamReader {
+pub(super) struct OpenAiResponsesStreamReader {
     pub context: VendorStreamReaderContext,
     tool_calls: ToolCallAssembler,
     /// Sent back as vendor state.
@@ -149,7 +149,7 @@ pub(super) struct ResponsesStreamReader {
     pub usage: Option<TokenUsage>,
 }
 
-impl ResponsesStreamReader {
+impl OpenAiResponsesStreamReader {
     pub(super) fn new(context: VendorStreamReaderContext) -> Self {
         Self {
             context,

@@ -1,7 +1,7 @@
 //! Decodes server-sent events from chunks of bytes, or plain lines for servers that send one JSON value per line. Each byte is
 //! read once, and no line or event exceeds its limit. Does not interpret the events.
 
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 
 use crate::limits::SSE_EVENT_BYTES_MAX;
 
@@ -71,7 +71,7 @@ impl SseDecoder {
         let buffered = self.line.len() + self.data.as_ref().map_or(0, String::len);
         if buffered + bytes.len() > SSE_EVENT_BYTES_MAX {
             let message = format!("one event of the stream is longer than {SSE_EVENT_BYTES_MAX} bytes");
-            return Err(CallFailure::new(FailureKind::UnusableReply, message));
+            return Err(CallFailure::new(CallFailureKind::UnusableReply, message));
         }
         self.line.extend_from_slice(bytes);
         Ok(())
@@ -121,7 +121,7 @@ impl SseDecoder {
 }
 
 fn malformed_stream_failure(message: String) -> CallFailure {
-    CallFailure::new(FailureKind::MalformedReply, message)
+    CallFailure::new(CallFailureKind::MalformedReply, message)
 }
 
 #[cfg(test)]
@@ -159,10 +159,10 @@ mod tests {
     fn an_endless_line_and_invalid_utf8_are_refused() {
         let chunk = vec![b'x'; 1 << 16];
         let endless = std::iter::repeat_n(chunk.as_slice(), SSE_EVENT_BYTES_MAX / chunk.len() + 1);
-        assert_eq!(decode(endless).expect_err("too long").kind, FailureKind::UnusableReply);
+        assert_eq!(decode(endless).expect_err("too long").kind, CallFailureKind::UnusableReply);
         let many_lines = "data: y\n".repeat(SSE_EVENT_BYTES_MAX / 2);
-        assert_eq!(decode([many_lines.as_bytes()]).expect_err("too long").kind, FailureKind::UnusableReply);
-        assert_eq!(decode([b"data: \xff\n\n".as_slice()]).expect_err("no text").kind, FailureKind::MalformedReply);
+        assert_eq!(decode([many_lines.as_bytes()]).expect_err("too long").kind, CallFailureKind::UnusableReply);
+        assert_eq!(decode([b"data: \xff\n\n".as_slice()]).expect_err("no text").kind, CallFailureKind::MalformedReply);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use segue_core::prompt::{CallFailure, ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
+use segue_core::prompt::{CallFailure, CallFailureKind, ChatRole, PromptMessage, StopReason, TokenUsage};
 use segue_core::signal::find_json_where;
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ impl SchemaRepairingReplyStream {
                     true => {
                         let message = format!("the reply is longer than {REPLY_BYTES_MAX} bytes");
                         self.fail_with_rejected_usage(
-                            CallFailure::new(FailureKind::UnusableReply, message).with_usage(None),
+                            CallFailure::new(CallFailureKind::UnusableReply, message).with_usage(None),
                         )
                     }
                     false => Ok(ReplyChunk::KeepAlive),
@@ -130,7 +130,7 @@ impl SchemaRepairingReplyStream {
                     true => "the model was asked for JSON twice, and the second reply was cut off",
                     false => "the model was asked for JSON twice and sent none",
                 };
-                Err(CallFailure::new(FailureKind::UnusableReply, message).with_usage(finish.usage))
+                Err(CallFailure::new(CallFailureKind::UnusableReply, message).with_usage(finish.usage))
             }
         }
     }

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use segue_core::prompt::{CallFailure, FailureKind, StopReason, ToolCall};
+use segue_core::prompt::{CallFailure, CallFailureKind, StopReason, ToolCall};
 use segue_core::signal::find_json_where;
 use serde_json::{Map, Value};
 
-use super::tool_names::ToolNameMap;
+use super::tool_names::VendorToolNameMap;
 use super::wire_format::is_truncated;
 use crate::limits::{REPLY_BYTES_MAX, REPLY_TOOL_CALLS_MAX};
 
@@ -49,7 +49,7 @@ impl ToolCallAssembler {
         let is_new = !self.calls.contains_key(&key);
         if self.bytes > REPLY_BYTES_MAX || (is_new && self.calls.len() == REPLY_TOOL_CALLS_MAX) {
             return Err(CallFailure::new(
-                FailureKind::UnusableReply,
+                CallFailureKind::UnusableReply,
                 "the reply contains too many or too long tool calls",
             ));
         }
@@ -75,7 +75,7 @@ impl ToolCallAssembler {
     /// conversation. A truncated call is `None`.
     pub(super) fn finish_calls(
         &mut self,
-        names: &ToolNameMap,
+        names: &VendorToolNameMap,
         known_ids: &BTreeSet<String>,
         stop: StopReason,
     ) -> Vec<Option<ToolCall>> {
@@ -140,7 +140,7 @@ mod tests {
 
     fn finish(assembler: &mut ToolCallAssembler) -> Vec<(String, String, Value)> {
         let calls =
-            assembler.finish_calls(&ToolNameMap::default(), &BTreeSet::new(), StopReason::ToolCalls).into_iter();
+            assembler.finish_calls(&VendorToolNameMap::default(), &BTreeSet::new(), StopReason::ToolCalls).into_iter();
         calls.flatten().map(|call| (call.id, call.name.to_string(), call.arguments)).collect()
     }
 
@@ -177,7 +177,7 @@ mod tests {
             assembler
         };
         for stop in [StopReason::Length, StopReason::ContentFilter] {
-            let calls = assembler().finish_calls(&ToolNameMap::default(), &BTreeSet::new(), stop);
+            let calls = assembler().finish_calls(&VendorToolNameMap::default(), &BTreeSet::new(), stop);
             let arguments: Vec<_> = calls.into_iter().map(|call| call.map(|call| call.arguments)).collect();
             assert_eq!(arguments, [Some(json!({"n": 1})), None, None, None, None], "{stop:?}");
         }
@@ -201,8 +201,10 @@ mod tests {
         let mut assembler = ToolCallAssembler::default();
         assembler.add_fragment(0, None, Some("x"), "").expect("small");
         assembler.add_fragment(1, None, Some("y"), "").expect("small");
-        let calls =
-            assembler.finish_calls(&ToolNameMap::default(), &known_ids, StopReason::ToolCalls).into_iter().flatten();
+        let calls = assembler
+            .finish_calls(&VendorToolNameMap::default(), &known_ids, StopReason::ToolCalls)
+            .into_iter()
+            .flatten();
         let ids: Vec<String> = calls.map(|call| call.id).collect();
         assert_eq!(ids, ["call_4", "call_5"]);
     }
@@ -232,10 +234,10 @@ mod tests {
         let mut assembler = ToolCallAssembler::default();
         assert!(assembler.add_fragment(u64::MAX, None, Some("x"), "{}").is_ok(), "a large index costs no memory");
         let flood = (0..1_000).find_map(|index| assembler.add_fragment(index, None, Some("x"), "").err());
-        assert_eq!(flood.expect("too many").kind, FailureKind::UnusableReply);
+        assert_eq!(flood.expect("too many").kind, CallFailureKind::UnusableReply);
         let mut assembler = ToolCallAssembler::default();
         let long = "x".repeat(1 << 20);
         let flood = (0..100).find_map(|_| assembler.add_fragment(0, None, None, &long).err());
-        assert_eq!(flood.expect("too much").kind, FailureKind::UnusableReply);
+        assert_eq!(flood.expect("too much").kind, CallFailureKind::UnusableReply);
     }
 }

@@ -10,12 +10,12 @@ use crate::limits::TOOL_NAME_BYTES_MAX;
 
 /// The tool names of one request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ToolNameMap {
+pub(crate) struct VendorToolNameMap {
     vendor_names: BTreeMap<ToolName, String>,
     tool_names: BTreeMap<String, ToolName>,
 }
 
-impl ToolNameMap {
+impl VendorToolNameMap {
     /// Maps the names of these tools to unique vendor names.
     pub(super) fn from_tools(tools: &[ModelToolSpec]) -> Self {
         let mut names = Self::default();
@@ -59,10 +59,10 @@ mod tests {
 
     use super::*;
 
-    fn names(tools: &[&str]) -> ToolNameMap {
+    fn names(tools: &[&str]) -> VendorToolNameMap {
         let spec =
             |name: &&str| ModelToolSpec { name: (*name).into(), description: String::new(), parameters: json!({}) };
-        ToolNameMap::from_tools(&tools.iter().map(spec).collect::<Vec<_>>())
+        VendorToolNameMap::from_tools(&tools.iter().map(spec).collect::<Vec<_>>())
     }
 
     #[test]

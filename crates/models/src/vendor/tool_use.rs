@@ -1,6 +1,6 @@
 //! The vendors' forms of the rules about tool use.
 
-use segue_core::prompt::{ToolChoice, ToolUseRules};
+use segue_core::prompt::{ModelToolUseRules, ToolChoice};
 use serde_json::{Value, json};
 
 use super::wire_format::VendorRequestBuilder;
@@ -14,11 +14,11 @@ pub(super) enum OpenAiToolChoiceApi {
 
 impl VendorRequestBuilder<'_> {
     /// Returns the rules to send: those of the prompt, but without a required tool if the vendor refuses to force one.
-    fn effective_tool_use(&self) -> ToolUseRules {
+    fn effective_tool_use(&self) -> ModelToolUseRules {
         let rules = self.prompt.tool_use.clone();
         let is_required = matches!(rules.choice, ToolChoice::Required | ToolChoice::Tool(_));
         let is_refused = is_required && !self.features.forced_tools;
-        if is_refused { ToolUseRules { choice: ToolChoice::Auto, ..rules } } else { rules }
+        if is_refused { ModelToolUseRules { choice: ToolChoice::Auto, ..rules } } else { rules }
     }
 
     /// Sets the rules in OpenAI's formats.
@@ -49,7 +49,7 @@ impl VendorRequestBuilder<'_> {
     /// Returns Anthropic's `tool_choice`, if it differs from the default. A model that thinks cannot be forced.
     pub(super) fn anthropic_tool_choice(&self, thinks: bool) -> Option<Value> {
         let rules = self.effective_tool_use();
-        if self.prompt.tools.is_empty() || rules == ToolUseRules::default() {
+        if self.prompt.tools.is_empty() || rules == ModelToolUseRules::default() {
             return None;
         }
         let mut choice = match &rules.choice {

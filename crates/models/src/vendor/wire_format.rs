@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use segue_core::body::BodyId;
 use segue_core::prompt::{
-    CallFailure, ChatRole, FailureKind, ModelOutputFormat, Prompt, PromptMessage, StopReason, TokenUsage,
+    CallFailure, CallFailureKind, ChatRole, ModelOutputFormat, Prompt, PromptMessage, StopReason, TokenUsage,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::sse::SseEvent;
-use super::tool_names::ToolNameMap;
+use super::tool_names::VendorToolNameMap;
 use super::{JsonMode, ModelEndpoint, VendorCredentials, anthropic, chat, gemini, ollama, responses};
 use crate::http::{self, AuthHeader, HttpMethod};
 use crate::limits::QUOTED_CHARS_MAX;
@@ -68,7 +68,7 @@ pub(super) struct VendorRequestBuilder<'a> {
     /// Estimated size of the prompt.
     pub prompt_tokens: u32,
     pub caching: CacheablePromptPart,
-    pub tool_names: &'a ToolNameMap,
+    pub tool_names: &'a VendorToolNameMap,
     /// How the model is made to return JSON, if a schema is given.
     pub json_mode: JsonMode,
     pub features: OptionalVendorFeatures,
@@ -188,21 +188,21 @@ impl ModelEndpoint {
 
 /// Reads the response stream of one format.
 pub(super) enum VendorStreamReader {
-    Chat(chat::ChatStreamReader),
-    Responses(responses::ResponsesStreamReader),
+    Chat(chat::ChatCompletionsStreamReader),
+    Responses(responses::OpenAiResponsesStreamReader),
     Anthropic(anthropic::AnthropicStreamReader),
     Gemini(gemini::GeminiStreamReader),
     Ollama(ollama::OllamaStreamReader),
 }
 
 impl VendorStreamReader {
-    pub(super) fn new(endpoint: &Arc<ModelEndpoint>, tool_names: ToolNameMap, prompt: &Prompt) -> Self {
+    pub(super) fn new(endpoint: &Arc<ModelEndpoint>, tool_names: VendorToolNameMap, prompt: &Prompt) -> Self {
         let ids = prompt.messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.clone());
         let context =
             VendorStreamReaderContext { endpoint: endpoint.clone(), tool_names, known_call_ids: ids.collect() };
         match endpoint.wire {
-            WireFormat::Chat => Self::Chat(chat::ChatStreamReader::new(context)),
-            WireFormat::Responses => Self::Responses(responses::ResponsesStreamReader::new(context)),
+            WireFormat::Chat => Self::Chat(chat::ChatCompletionsStreamReader::new(context)),
+            WireFormat::Responses => Self::Responses(responses::OpenAiResponsesStreamReader::new(context)),
             WireFormat::Anthropic => Self::Anthropic(anthropic::AnthropicStreamReader::new(context)),
             WireFormat::Gemini => Self::Gemini(gemini::GeminiStreamReader::new(context)),
             WireFormat::Ollama => Self::Ollama(ollama::OllamaStreamReader::new(context)),
@@ -257,7 +257,7 @@ impl VendorStreamReader {
 #[derive(Debug)]
 pub(super) struct VendorStreamReaderContext {
     pub endpoint: Arc<ModelEndpoint>,
-    pub tool_names: ToolNameMap,
+    pub tool_names: VendorToolNameMap,
     /// The ids of all tool calls in the conversation.
     pub known_call_ids: BTreeSet<String>,
 }
@@ -292,7 +292,7 @@ impl VendorStreamReaderContext {
 }
 
 pub(super) fn malformed_reply_failure(message: String) -> CallFailure {
-    CallFailure::new(FailureKind::MalformedReply, message)
+    CallFailure::new(CallFailureKind::MalformedReply, message)
 }
 
 /// Returns whether a reply ended before the model was done. Incomplete parts of it are dropped rather than repaired.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_core::prompt::{
-    ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+    CallFailureKind, ChatRole, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
 use segue_models::CacheablePromptPart;
 use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
@@ -325,7 +325,7 @@ async fn stop_reasons_and_stream_errors_are_classified() {
     assert_eq!(end(overloaded).await.expect_err("it failed").to_string(), "overloaded: acme: Overloaded");
     let server = Server::new(vec![events(&[&delta("refusal"), r#"{"type":"message_stop"}"#])]).await;
     let refused = ask("hi").send_to(&server.vendor(WireFormat::Anthropic)).await.expect_err("an empty reply");
-    assert_eq!(refused.kind, FailureKind::Refused);
+    assert_eq!(refused.kind, CallFailureKind::Refused);
 }
 
 /// The models of 2026 refuse requests that force a tool, and requests with sampling parameters.

@@ -2,7 +2,7 @@
 //! bounded memory.
 
 use futures_util::StreamExt;
-use segue_core::prompt::{FailedAttemptCost, FailureKind};
+use segue_core::prompt::{CallFailureKind, FailedCallAttemptCost};
 use segue_models::http::SecretString;
 use segue_models::limits::SSE_EVENT_BYTES_MAX;
 use segue_models::vendor::{VendorCredentials, WireFormat};
@@ -51,7 +51,7 @@ async fn a_connection_cut_in_the_middle_of_a_chunk_is_a_network_failure() {
         let chunks = ask("hi").chunks(&server.vendor(wire)).await;
         assert_eq!(chunks.first(), Some(&Ok(ReplyChunk::Text("so".into()))), "chunks before the failure are passed on");
         let failure = chunks.last().expect("an end").clone().expect_err("cut");
-        assert_eq!(failure.kind, FailureKind::Network, "{wire:?}: {failure}");
+        assert_eq!(failure.kind, CallFailureKind::Network, "{wire:?}: {failure}");
         assert!(failure.message.contains("was lost in the middle of a reply"), "{failure}");
     }
 }
@@ -62,7 +62,7 @@ async fn a_stream_that_ends_early_is_malformed() {
         let server = Server::new(vec![stream(&[beginning(wire)]), stream(&[])]).await;
         for _ in 0..2 {
             let failure = ask("hi").send_to(&server.vendor(wire)).await.expect_err("incomplete");
-            assert_eq!(failure.kind, FailureKind::MalformedReply, "{wire:?}");
+            assert_eq!(failure.kind, CallFailureKind::MalformedReply, "{wire:?}");
         }
     }
 }
@@ -105,7 +105,7 @@ async fn a_rate_limit_carries_its_retry_delay() {
         let head = Step::Head(429, vec![("content-type", "application/json".into()), ("retry-after", "7".into())]);
         let server = Server::new(vec![vec![head, chunk(r#"{"error":{"message":"slow down"}}"#), Step::End]]).await;
         let failure = ask("hi").send_to(&server.vendor(wire)).await.expect_err("too fast");
-        assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::RateLimit, Some(7_000)));
+        assert_eq!((failure.kind, failure.retry_after_ms), (CallFailureKind::RateLimit, Some(7_000)));
         assert_eq!(failure.message, "acme: slow down (429)");
     }
 }
@@ -117,7 +117,7 @@ async fn a_broken_server_is_overloaded_and_a_refused_key_is_not_shown() {
         let server = Server::new(answers).await;
         for _ in 0..4 {
             let failure = ask("hi").send_to(&server.vendor(wire)).await.expect_err("broken");
-            assert_eq!(failure.kind, FailureKind::Overload, "{failure}");
+            assert_eq!(failure.kind, CallFailureKind::Overload, "{failure}");
         }
         let body = format!(r#"{{"error":{{"message":"Incorrect API key provided: {KEY}"}}}}"#);
         let server = Server::new(vec![full_response(401, "application/json", &body)]).await;
@@ -139,7 +139,7 @@ async fn a_missing_or_invalid_key_is_never_sent() {
     endpoint.credentials =
         VendorCredentials::ApiKey { env: "ACME_API_KEY".into(), key: Some(SecretString::new("line\nbreak")) };
     let failure = ask("hi").send_to(&vendor_model(endpoint)).await.expect_err("a broken key");
-    assert!(!failure.message.contains("break") && failure.kind == FailureKind::BadRequest, "{failure}");
+    assert!(!failure.message.contains("break") && failure.kind == CallFailureKind::BadRequest, "{failure}");
     assert!(server.received().is_empty());
 }
 
@@ -149,11 +149,11 @@ async fn nonsense_is_malformed() {
         for nonsense in ["data: {broken\n\n", "data: \u{0}\n\n", "<html>"] {
             let server = Server::new(vec![stream(&[nonsense])]).await;
             let failure = ask("hi").send_to(&server.vendor(wire)).await.expect_err("nonsense");
-            assert_eq!(failure.kind, FailureKind::MalformedReply, "{wire:?} {nonsense:?}: {failure}");
+            assert_eq!(failure.kind, CallFailureKind::MalformedReply, "{wire:?} {nonsense:?}: {failure}");
         }
         let server = Server::new(vec![full_response(200, "application/json", "{\"hello\":1}")]).await;
         let failure = ask("hi").send_to(&server.vendor(wire)).await.expect_err("no answer");
-        assert_eq!(failure.kind, FailureKind::MalformedReply, "{wire:?}: {failure}");
+        assert_eq!(failure.kind, CallFailureKind::MalformedReply, "{wire:?}: {failure}");
     }
 }
 
@@ -194,12 +194,12 @@ async fn a_flood_is_cut_off() {
         let line = vec![Step::Chunk(vec![b'x'; 1 << 20]); (SSE_EVENT_BYTES_MAX >> 20) + 1];
         let server = Server::new(vec![std::iter::once(head()).chain(line).collect()]).await;
         let failure = ask("hi").send_to(&server.vendor(wire)).await.expect_err("an endless line");
-        assert_eq!(failure.kind, FailureKind::UnusableReply, "{wire:?}: {failure}");
+        assert_eq!(failure.kind, CallFailureKind::UnusableReply, "{wire:?}: {failure}");
         let long = format!("data: {}", "x".repeat(1 << 14));
         let words = beginning(wire).replace("so", &long.replace("data: ", ""));
         let server = Server::new(vec![std::iter::once(head()).chain(vec![chunk(&words); 300]).collect()]).await;
         let failure = ask("hi").send_to(&server.vendor(wire)).await.expect_err("an endless answer");
-        assert_eq!(failure.kind, FailureKind::UnusableReply, "{wire:?}: {failure}");
+        assert_eq!(failure.kind, CallFailureKind::UnusableReply, "{wire:?}: {failure}");
         assert!(failure.cost.is_some(), "the reply was paid for");
     }
 }
@@ -222,15 +222,18 @@ async fn a_wrong_address_is_reported() {
     .await;
     for _ in 0..3 {
         let failure = ask("hi").send_to(&server.vendor(WireFormat::Chat)).await.expect_err("a wrong address");
-        assert!(failure.kind == FailureKind::BadRequest && failure.message.contains("`base_url`"), "{failure}");
+        assert!(failure.kind == CallFailureKind::BadRequest && failure.message.contains("`base_url`"), "{failure}");
     }
     let mut endpoint = server.endpoint(WireFormat::Chat);
     endpoint.base_url = "http://127.0.0.1:1/v1".into();
     let failure = ask("hi").send_to(&vendor_model(endpoint.clone())).await.expect_err("no server");
     assert!(failure.message.starts_with("127.0.0.1:1 cannot be reached: "), "{failure}");
-    assert_eq!(failure.kind, FailureKind::Network);
+    assert_eq!(failure.kind, CallFailureKind::Network);
     endpoint.base_url = "no address".into();
-    assert_eq!(ask("hi").send_to(&vendor_model(endpoint)).await.expect_err("no address").kind, FailureKind::BadRequest);
+    assert_eq!(
+        ask("hi").send_to(&vendor_model(endpoint)).await.expect_err("no address").kind,
+        CallFailureKind::BadRequest
+    );
 }
 
 #[tokio::test]
@@ -239,7 +242,7 @@ async fn redirects_are_not_followed_so_the_key_stays_private() {
     let head = Step::Head(307, vec![("location", elsewhere.url())]);
     let server = Server::new(vec![vec![head, Step::End]]).await;
     let failure = ask("hi").send_to(&server.vendor(WireFormat::Anthropic)).await.expect_err("a redirect");
-    assert_eq!(failure.kind, FailureKind::BadRequest);
+    assert_eq!(failure.kind, CallFailureKind::BadRequest);
     assert!(elsewhere.received().is_empty());
 }
 
@@ -272,7 +275,7 @@ async fn a_broken_stream_has_a_cost_and_a_refused_request_has_none() {
         let server = Server::new(vec![stream(&[beginning(wire)]), full_response(503, "text/plain", "oh no")]).await;
         let vendor = server.vendor(wire);
         let incomplete = ask("hi").send_to(&vendor).await.expect_err("incomplete");
-        assert_eq!(incomplete.cost, Some(FailedAttemptCost::default()), "{wire:?}: the usage is unknown");
+        assert_eq!(incomplete.cost, Some(FailedCallAttemptCost::default()), "{wire:?}: the usage is unknown");
         assert_eq!(ask("hi").send_to(&vendor).await.expect_err("refused").cost, None, "{wire:?}");
     }
 }
@@ -293,7 +296,7 @@ async fn an_error_about_a_tool_schema_is_not_retried() {
         full_response(400, "application/json", r#"{"error":{"message":"Invalid schema for function 'look'"}}"#);
     let server = Server::new(vec![refusal]).await;
     let failure = ask("hi").send_to(&server.vendor(WireFormat::Chat)).await.expect_err("refused");
-    assert_eq!(failure.kind, FailureKind::BadRequest);
+    assert_eq!(failure.kind, CallFailureKind::BadRequest);
     assert_eq!(server.received().len(), 1, "the request is not repeated");
 }
 

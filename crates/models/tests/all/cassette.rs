@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_models::cassette::{CassetteRecordingTransport, CassetteReplayTransport};
 use segue_models::http::{CompletionOrProbeTimeouts, ReqwestTransport};
 use segue_models::vendor::{ModelEndpoint, VendorModelClient, WireFormat};
@@ -74,7 +74,7 @@ async fn recorded_responses_are_replayed_in_order() {
     let (vendor, player) = folder.play(elsewhere);
     assert_eq!((player.metadata(), player.remaining_response_count()), (&json!({"who": "me"}), 4));
     let limited = ask("b").send_to(&vendor).await.expect_err("as recorded");
-    assert_eq!((limited.kind, limited.retry_after_ms), (FailureKind::RateLimit, Some(2_000)));
+    assert_eq!((limited.kind, limited.retry_after_ms), (CallFailureKind::RateLimit, Some(2_000)));
     assert_eq!(ask("a").send_to(&vendor).await.expect("a reply").text, "one");
     assert_eq!(ask("b").send_to(&vendor).await.expect("a reply").text, "two");
     assert_eq!(ask("a").send_to(&vendor).await.expect("a reply").text, "three");
@@ -121,7 +121,7 @@ async fn a_cassette_never_contains_a_key() {
     assert_eq!(text.lines().count(), 7);
     assert!(!text.contains(KEY) && text.contains("[key]"), "{text}");
     let (vendor, _) = folder.play(server.endpoint(WireFormat::Chat));
-    assert_eq!(ask("hi").send_to(&vendor).await.expect_err("as recorded").kind, FailureKind::Network);
+    assert_eq!(ask("hi").send_to(&vendor).await.expect_err("as recorded").kind, CallFailureKind::Network);
 }
 
 #[tokio::test]

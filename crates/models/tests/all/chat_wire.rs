@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use segue_core::prompt::{
-    ChatRole, FailureKind, ImageMediaType, ModelReply, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+    CallFailureKind, ChatRole, ImageMediaType, ModelReply, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
 use segue_models::vendor::{
-    ChatDialect, FeatureSupport, GenerationParams, JsonMode, MaxTokensField, ModelCapabilities, ReasoningEffort,
-    ThinkingSupport, WireFormat,
+    ChatCompletionsDialect, FeatureSupport, GenerationParams, JsonMode, MaxTokensField, ModelCapabilities,
+    ReasoningEffort, ThinkingSupport, WireFormat,
 };
 use segue_models::{LanguageModel, ReplyChunk};
 use serde_json::json;
@@ -89,7 +89,10 @@ async fn a_conversation_is_sent_in_the_vendors_format() {
 async fn openai_gets_max_completion_tokens_with_room_for_thinking() {
     let server = Server::new(vec![events(&HELLO)]).await;
     let mut endpoint = server.endpoint(WireFormat::Chat);
-    let dialect = ChatDialect { max_tokens_field: MaxTokensField::MaxCompletionTokens, ..ChatDialect::default() };
+    let dialect = ChatCompletionsDialect {
+        max_tokens_field: MaxTokensField::MaxCompletionTokens,
+        ..ChatCompletionsDialect::default()
+    };
     endpoint.capabilities = ModelCapabilities {
         thinking: ThinkingSupport::Budget,
         output_tokens_max: Some(10_000),
@@ -231,7 +234,7 @@ async fn a_reply_that_starts_in_thinking_is_split_if_that_is_known() {
     let reply = reply_to(&[&words("reasoning_content", "hm"), &words("content", "Yes."), end]).await.expect("a reply");
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Yes.", "hm"), "the server separates them itself");
     let failure = reply_to(&[&words("content", "hm, so"), end]).await.expect_err("only reasoning");
-    assert_eq!(failure.kind, FailureKind::UnusableReply);
+    assert_eq!(failure.kind, CallFailureKind::UnusableReply);
 }
 
 #[tokio::test]
@@ -361,7 +364,7 @@ async fn reasoning_without_a_reply_is_unusable() {
     ] {
         let server = Server::new(vec![events(&[thinks, end, figures, "[DONE]"])]).await;
         let failure = ask("hi").send_to(&server.vendor(WireFormat::Chat)).await.expect_err("an empty reply");
-        assert_eq!(failure.kind, FailureKind::UnusableReply);
+        assert_eq!(failure.kind, CallFailureKind::UnusableReply);
         assert!(failure.message.contains("used its whole output budget"), "{failure}");
         let spent = failure.cost.expect("it was paid for");
         assert_eq!(spent.usage, Some(TokenUsage { input_tokens: 10, output_tokens: 64, ..TokenUsage::default() }));

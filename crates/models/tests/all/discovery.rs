@@ -1,6 +1,6 @@
 //! Asking servers for their models and capabilities.
 
-use segue_core::prompt::FailureKind;
+use segue_core::prompt::CallFailureKind;
 use segue_models::ModelCatalog;
 use segue_models::discovery::{
     ReportedModelCapabilities, discover_ollama_models, list_provider_models, probe_capabilities,
@@ -97,7 +97,7 @@ async fn a_provider_lists_its_models_with_a_key() {
     let received = server.only_request();
     assert_eq!((received.line.as_str(), received.header("x-api-key")), ("GET /v1/models HTTP/1.1", Some(KEY)));
     let failure = list_provider_models(&probe_transport(), &endpoint).await.expect_err("refused");
-    assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::InvalidApiKey, "no such key: [key] (401)"));
+    assert_eq!((failure.kind, failure.message.as_str()), (CallFailureKind::InvalidApiKey, "no such key: [key] (401)"));
 }
 
 #[tokio::test]

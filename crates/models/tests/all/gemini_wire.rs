@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_core::prompt::{
-    ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+    CallFailureKind, ChatRole, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
 use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
@@ -131,7 +131,7 @@ async fn blocked_prompts_and_replies_are_distinguished() {
     let blocked = end(r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).await.expect_err("blocked");
     assert_eq!(blocked.to_string(), "refused: acme: the prompt was blocked (SAFETY)");
     let empty = end(r#"{"candidates":[{"finishReason":"SAFETY"}]}"#).await.expect_err("an empty reply");
-    assert_eq!(empty.kind, FailureKind::Refused);
+    assert_eq!(empty.kind, CallFailureKind::Refused);
     let cut = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"RECITATION"}]}"#).await;
     assert_eq!(cut.expect("a reply").stop_reason, StopReason::ContentFilter);
     let long = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"MAX_TOKENS"}]}"#).await;
@@ -139,9 +139,9 @@ async fn blocked_prompts_and_replies_are_distinguished() {
     let other = end(r#"{"candidates":[{"content":{"parts":[{"text":"so"}]},"finishReason":"OTHER"}]}"#).await;
     assert_eq!(other.expect_err("aborted").to_string(), "unreadable answer: acme aborted the reply (OTHER)");
     let broken = end(r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#).await;
-    assert_eq!(broken.expect_err("unreadable").kind, FailureKind::MalformedReply);
+    assert_eq!(broken.expect_err("unreadable").kind, CallFailureKind::MalformedReply);
     let error = end(r#"{"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}"#).await;
-    assert_eq!(error.expect_err("it failed").kind, FailureKind::Overload);
+    assert_eq!(error.expect_err("it failed").kind, CallFailureKind::Overload);
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn a_retry_delay_in_the_body_is_kept() {
     let body = r#"[{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"34s"}]}}]"#;
     let server = Server::new(vec![full_response(429, "application/json", body)]).await;
     let failure = ask("hi").send_to(&server.vendor(WireFormat::Gemini)).await.expect_err("too fast");
-    assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::RateLimit, Some(34_000)));
+    assert_eq!((failure.kind, failure.retry_after_ms), (CallFailureKind::RateLimit, Some(34_000)));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_core::prompt::{
-    ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+    CallFailureKind, ChatRole, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
 use segue_models::vendor::{JsonMode, ModelCapabilities, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::json;
@@ -108,11 +108,11 @@ async fn stop_reasons_and_errors_are_classified() {
     let long = end(r#"{"message":{},"done":true,"done_reason":"length"}"#).await;
     assert_eq!(long.expect("a reply").stop_reason, StopReason::Length);
     let broken = end(r#"{"error":"an error was encountered while running the model"}"#).await;
-    assert_eq!(broken.expect_err("a server error").kind, FailureKind::Overload);
+    assert_eq!(broken.expect_err("a server error").kind, CallFailureKind::Overload);
     for (status, body, kind) in [
-        (404, r#"{"error":"model 'm-1' not found"}"#, FailureKind::ModelNotFound),
-        (400, r#"{"error":"the input length exceeds the context length"}"#, FailureKind::ContextTooLong),
-        (400, r#"{"error":"\"m-1\" does not support tools"}"#, FailureKind::BadRequest),
+        (404, r#"{"error":"model 'm-1' not found"}"#, CallFailureKind::ModelNotFound),
+        (400, r#"{"error":"the input length exceeds the context length"}"#, CallFailureKind::ContextTooLong),
+        (400, r#"{"error":"\"m-1\" does not support tools"}"#, CallFailureKind::BadRequest),
     ] {
         let server = Server::new(vec![full_response(status, "application/json", body)]).await;
         assert_eq!(

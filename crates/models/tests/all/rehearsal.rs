@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use segue_core::prompt::{ChatRole, ModelOutputFormat, ModelToolSpec, PromptMessage, StopReason, ToolCall};
-use segue_models::rehearsal::{REHEARSAL_MARK, RehearsalModel, TypingSpeed};
+use segue_models::rehearsal::{REHEARSAL_MARK, RehearsalModel, RehearsalTypingSpeed};
 use segue_models::{LanguageModel, ModelBackendKind, ReplyChunk, collect_reply};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
@@ -221,7 +221,7 @@ async fn the_reply_limit_is_respected() {
 
 #[tokio::test(start_paused = true)]
 async fn it_streams_at_its_speed_and_stops_when_dropped() {
-    let model = RehearsalModel::with_speed(TypingSpeed { first_chunk_ms: 100, chunk_ms: 10, chunk_chars: 4 });
+    let model = RehearsalModel::with_speed(RehearsalTypingSpeed { first_chunk_ms: 100, chunk_ms: 10, chunk_chars: 4 });
     let request = ask("How do I paint my fence?");
     let start = Instant::now();
     let chunks = request.chunks(&model).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use segue_core::prompt::{
-    ChatRole, FailureKind, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
+    CallFailureKind, ChatRole, ImageMediaType, PromptImage, PromptMessage, StopReason, TokenUsage, ToolCall,
 };
 use segue_models::CacheablePromptPart;
 use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
@@ -117,10 +117,10 @@ async fn stop_reasons_are_mapped() {
     assert_eq!(end(&incomplete("content_filter")).await.expect("a reply").stop_reason, StopReason::ContentFilter);
     let failed =
         r#"{"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"slow down"}}}"#;
-    assert_eq!(end(failed).await.expect_err("it failed").kind, FailureKind::RateLimit);
+    assert_eq!(end(failed).await.expect_err("it failed").kind, CallFailureKind::RateLimit);
     let error = r#"{"type":"error","code":"server_error","message":"oh"}"#;
-    assert_eq!(end(error).await.expect_err("it failed").kind, FailureKind::Overload);
-    assert_eq!(end(": nothing more").await.expect_err("no end").kind, FailureKind::MalformedReply);
+    assert_eq!(end(error).await.expect_err("it failed").kind, CallFailureKind::Overload);
+    assert_eq!(end(": nothing more").await.expect_err("no end").kind, CallFailureKind::MalformedReply);
 }
 
 #[tokio::test]

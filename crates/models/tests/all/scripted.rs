@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use segue_core::ids::TurnId;
-use segue_core::prompt::{ChatRole, FailureKind, PromptMessage, StopReason, TokenUsage};
+use segue_core::prompt::{CallFailureKind, ChatRole, PromptMessage, StopReason, TokenUsage};
 use segue_models::scripted::{MatchedScriptedReply, Scenario, ScriptedModel, ScriptedReply};
 use segue_models::{LanguageModel, ModelBackendKind, ReplyChunk, collect_reply};
 use serde_json::json;
@@ -74,10 +74,11 @@ async fn tool_call_ids_differ_from_use_to_use() {
 
 #[tokio::test]
 async fn a_failure_carries_its_kind_and_retry_delay() {
-    let model =
-        ScriptedModel::builder().reply(ScriptedReply::fail(FailureKind::Overload, "full").retry_after_ms(7)).build();
+    let model = ScriptedModel::builder()
+        .reply(ScriptedReply::fail(CallFailureKind::Overload, "full").retry_after_ms(7))
+        .build();
     let failure = ask("x").send_to(&model).await.expect_err("a failure");
-    assert_eq!((failure.kind, failure.retry_after_ms), (FailureKind::Overload, Some(7)));
+    assert_eq!((failure.kind, failure.retry_after_ms), (CallFailureKind::Overload, Some(7)));
 }
 
 #[tokio::test]
@@ -85,7 +86,7 @@ async fn a_broken_stream_shows_what_came_before() {
     let model = ScriptedModel::builder().reply(ScriptedReply::chunks(["a", "b", "c"]).and_fail_after_chunks(2)).build();
     let mut shown = Vec::new();
     let outcome = collect_reply(model.stream(ask("x").model_request()), |chunk| shown.push(chunk.clone())).await;
-    assert_eq!(outcome.expect_err("a failure").kind, FailureKind::Network);
+    assert_eq!(outcome.expect_err("a failure").kind, CallFailureKind::Network);
     assert_eq!(shown, [ReplyChunk::Text("a".into()), ReplyChunk::Text("b".into())]);
 }
 
@@ -137,8 +138,11 @@ async fn only_the_newest_requests_are_kept() {
     for message in ["a", "b", "c"] {
         let _ = ask(message).send_to(&model).await;
     }
-    let last: Vec<_> =
-        model.received_requests().iter().map(segue_models::scripted::ReceivedModelRequest::last_user_text).collect();
+    let last: Vec<_> = model
+        .received_requests()
+        .iter()
+        .map(segue_models::scripted::ScriptedModelReceivedRequest::last_user_text)
+        .collect();
     assert_eq!((last, model.call_count()), (vec!["b".to_owned(), "c".to_owned()], 3));
 }
 
@@ -165,8 +169,8 @@ fn the_users_side_is_parsed() {
     assert_eq!((first.text.as_str(), first.line), ("one", 5));
     assert_eq!((first.expect.contains.len(), first.expect.lacks.len(), first.expect.calls), (1, 2, Some(3)));
     assert_eq!(first.expect.phase, Some("explore".into()));
-    assert_eq!(first.expect.failure, Some(FailureKind::Timeout));
-    assert_eq!(second.expect, segue_models::scripted::TurnExpectation::default());
+    assert_eq!(first.expect.failure, Some(CallFailureKind::Timeout));
+    assert_eq!(second.expect, segue_models::scripted::ScenarioTurnExpectation::default());
 }
 
 #[test]
@@ -210,7 +214,7 @@ fn errors_name_their_line_and_entry() {
 #[tokio::test]
 async fn a_mismatch_without_entries_still_describes_the_call() {
     let failure = empty_request().send_to(&ScriptedModel::new(Scenario::default())).await.expect_err("no entry");
-    assert_eq!(failure.kind, FailureKind::BadRequest);
+    assert_eq!(failure.kind, CallFailureKind::BadRequest);
     assert_eq!(
         failure.message,
         "no scripted reply for this call: role `speaker`, ask `answer`, call 1, attempt 1, model `any`, no user message"

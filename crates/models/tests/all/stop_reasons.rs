@@ -1,6 +1,6 @@
 //! How replies end, in every format: complete, truncated, broken, for an unknown reason, or empty.
 
-use segue_core::prompt::{CallFailure, FailureKind, ModelReply, StopReason, TokenUsage};
+use segue_core::prompt::{CallFailure, CallFailureKind, ModelReply, StopReason, TokenUsage};
 use segue_models::vendor::WireFormat;
 use serde_json::json;
 
@@ -38,9 +38,9 @@ async fn finish_reasons_of_many_servers_are_mapped() {
         assert_eq!(chat_reply(reason).await.expect("a reply").stop_reason, stop, "{reason}");
     }
     for (reason, kind) in [
-        ("insufficient_system_resource", FailureKind::Overload),
-        ("error", FailureKind::MalformedReply),
-        ("abort", FailureKind::MalformedReply),
+        ("insufficient_system_resource", CallFailureKind::Overload),
+        ("error", CallFailureKind::MalformedReply),
+        ("abort", CallFailureKind::MalformedReply),
     ] {
         let failure = chat_reply(reason).await.expect_err("incomplete");
         assert_eq!(failure.kind, kind, "{failure}");
@@ -80,10 +80,10 @@ async fn an_unknown_finish_reason_counts_as_truncated_in_every_format() {
 async fn an_error_event_is_a_failure() {
     let beginning = "data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n";
     for (data, kind) in [
-        (r#"{"message":"the model is gone"}"#, FailureKind::Overload),
-        (r#"{"message":"This model's maximum context length is 8192 tokens"}"#, FailureKind::ContextTooLong),
-        (r#"{"error":{"message":"slow down","code":429}}"#, FailureKind::RateLimit),
-        ("it broke", FailureKind::Overload),
+        (r#"{"message":"the model is gone"}"#, CallFailureKind::Overload),
+        (r#"{"message":"This model's maximum context length is 8192 tokens"}"#, CallFailureKind::ContextTooLong),
+        (r#"{"error":{"message":"slow down","code":429}}"#, CallFailureKind::RateLimit),
+        ("it broke", CallFailureKind::Overload),
     ] {
         let error = format!("event: error\ndata: {data}\n\n");
         let failure =
@@ -126,7 +126,7 @@ async fn an_empty_reply_is_unusable() {
     for wire in WireFormat::ALL {
         for has_reasoning in [true, false] {
             let failure = reply_to(wire, empty_response(wire, has_reasoning)).await.expect_err("an empty reply");
-            assert_eq!(failure.kind, FailureKind::UnusableReply, "{wire:?}: {failure}");
+            assert_eq!(failure.kind, CallFailureKind::UnusableReply, "{wire:?}: {failure}");
             assert!(failure.message.contains("finished without a reply"), "{failure}");
             assert!(failure.cost.is_some(), "{wire:?}: it was paid for");
         }

@@ -1,6 +1,6 @@
 //! Replies that must satisfy a schema.
 
-use segue_core::prompt::{FailureKind, ModelReply, TokenUsage};
+use segue_core::prompt::{CallFailureKind, ModelReply, TokenUsage};
 use segue_models::vendor::{JsonMode, WireFormat};
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ async fn a_reply_that_is_invalid_twice_is_passed_on_if_it_is_json() {
     assert_eq!(reply.expect("a reply").text, "{\"n\":0}", "the better of the two");
     let (reply, server) = play(&["I cannot.", "I said I cannot."]).await;
     let failure = reply.expect_err("no JSON");
-    assert_eq!(failure.kind, FailureKind::UnusableReply, "there is no third attempt");
+    assert_eq!(failure.kind, CallFailureKind::UnusableReply, "there is no third attempt");
     let both = TokenUsage { input_tokens: 20, output_tokens: 4, ..TokenUsage::default() };
     assert_eq!(failure.cost.and_then(|spent| spent.usage), Some(both), "both were paid for");
     let complaint = server.received()[1].body["messages"][2]["content"].to_string();
@@ -112,7 +112,7 @@ async fn an_unrelated_rejection_is_a_failure() {
     let server =
         Server::new(vec![full_response(400, "application/json", r#"{"error":{"message":"bad messages"}}"#)]).await;
     let failure = request().send_to(&server.vendor(WireFormat::Chat)).await.expect_err("refused");
-    assert_eq!(failure.kind, FailureKind::BadRequest);
+    assert_eq!(failure.kind, CallFailureKind::BadRequest);
     let mut endpoint = server.endpoint(WireFormat::Chat);
     endpoint.capabilities.json = JsonMode::Prompt;
     assert!(request().send_to(&vendor_model(endpoint)).await.is_err());
@@ -130,7 +130,7 @@ async fn an_invalid_schema_is_not_enforced() {
 async fn a_rejected_reply_is_paid_for_even_if_the_retry_fails() {
     let server = Server::new(vec![chat_response("{\"n\": 0}"), full_response(503, "text/plain", "oh no")]).await;
     let failure = request().send_to(&server.vendor(WireFormat::Chat)).await.expect_err("a server error");
-    assert_eq!(failure.kind, FailureKind::Overload);
+    assert_eq!(failure.kind, CallFailureKind::Overload);
     let first = TokenUsage { input_tokens: 10, output_tokens: 2, ..TokenUsage::default() };
     assert_eq!(failure.cost.and_then(|spent| spent.usage), Some(first));
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use segue_core::ids::CallId;
 use segue_core::prompt::{CallFailure, ChatRole, ModelOutputFormat, ModelReply, ModelToolSpec, Prompt, PromptMessage};
-use segue_models::{CacheablePromptPart, CallOrigin, LanguageModel, ModelRequest, ReplyChunk, collect_reply};
+use segue_models::{CacheablePromptPart, LanguageModel, ModelCallOrigin, ModelRequest, ReplyChunk, collect_reply};
 use serde_json::Value;
 
 /// A model request under construction.
@@ -14,7 +14,7 @@ pub(crate) struct TestRequest {
     pub prompt: Prompt,
     pub prompt_tokens: u32,
     pub caching: CacheablePromptPart,
-    pub call: CallOrigin,
+    pub call: ModelCallOrigin,
 }
 
 /// Creates a request with one user message.
@@ -29,13 +29,13 @@ pub(crate) fn empty_request() -> TestRequest {
             model: "any".into(),
             messages: Arc::default(),
             tools: Vec::new(),
-            tool_use: segue_core::prompt::ToolUseRules::default(),
+            tool_use: segue_core::prompt::ModelToolUseRules::default(),
             output_format: ModelOutputFormat::Text,
             reply_tokens_max: 4096,
         },
         prompt_tokens: 0,
         caching: CacheablePromptPart::WholePrompt,
-        call: CallOrigin::new("s".into(), "chat".into(), "speaker".into(), "answer".into(), CallId(1)),
+        call: ModelCallOrigin::new("s".into(), "chat".into(), "speaker".into(), "answer".into(), CallId(1)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rules about tool use in every format, and a vendor that refuses to force a tool.
 
-use segue_core::prompt::{ToolChoice, ToolUseRules};
+use segue_core::prompt::{ModelToolUseRules, ToolChoice};
 use segue_models::vendor::{GenerationParams, ReasoningEffort, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::{TestRequest, ask};
 
 fn request(choice: ToolChoice, is_single_call: bool) -> TestRequest {
     let mut request = ask("hi").tool("look.up", "Looks.", json!({"type": "object"}));
-    request.prompt.tool_use = ToolUseRules { choice, is_single_call };
+    request.prompt.tool_use = ModelToolUseRules { choice, is_single_call };
     request
 }
 

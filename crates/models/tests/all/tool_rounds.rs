@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use segue_core::prompt::{ChatRole, ModelReply, PromptMessage};
-use segue_models::vendor::{ChatDialect, ModelEndpoint, ReasoningEcho, ThinkingSupport, WireFormat};
+use segue_models::vendor::{ChatCompletionsDialect, ModelEndpoint, ReasoningEcho, ThinkingSupport, WireFormat};
 use serde_json::{Value, json};
 
 use crate::server::{Server, Step, events, lines, vendor_model};
@@ -59,8 +59,10 @@ async fn chat_reasoning_is_sent_back_only_if_the_server_expects_it() {
     assert_eq!(body["messages"][1], message);
     assert_eq!(body["messages"][2], json!({ "role": "tool", "tool_call_id": "a", "content": "blue" }));
     let expects_reasoning = |endpoint: &mut ModelEndpoint| {
-        endpoint.capabilities.dialect =
-            ChatDialect { reasoning_echo: ReasoningEcho::ReasoningContent, ..ChatDialect::default() };
+        endpoint.capabilities.dialect = ChatCompletionsDialect {
+            reasoning_echo: ReasoningEcho::ReasoningContent,
+            ..ChatCompletionsDialect::default()
+        };
     };
     let (_, body) = play_round(WireFormat::Chat, response, expects_reasoning).await;
     assert_eq!(body["messages"][1]["reasoning_content"], json!("hm, so"));
@@ -76,8 +78,10 @@ async fn reasoning_details_are_sent_back_merged() {
         "[DONE]",
     ]);
     let expects_reasoning = |endpoint: &mut ModelEndpoint| {
-        endpoint.capabilities.dialect =
-            ChatDialect { reasoning_echo: ReasoningEcho::ReasoningDetails, ..ChatDialect::default() };
+        endpoint.capabilities.dialect = ChatCompletionsDialect {
+            reasoning_echo: ReasoningEcho::ReasoningDetails,
+            ..ChatCompletionsDialect::default()
+        };
     };
     let (_, body) = play_round(WireFormat::Chat, response, expects_reasoning).await;
     let details = json!([

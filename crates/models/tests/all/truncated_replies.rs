@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use segue_core::prompt::{ChatRole, FailureKind, ModelReply, PromptMessage, StopReason, TokenUsage};
+use segue_core::prompt::{CallFailureKind, ChatRole, ModelReply, PromptMessage, StopReason, TokenUsage};
 use segue_models::vendor::WireFormat;
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ async fn truncated_json_is_sent_back_and_never_repaired() {
 
             let server = Server::new(vec![truncated]).await;
             let failure = json_request().send_to(&server.vendor(wire)).await.expect_err("truncated JSON");
-            assert_eq!(failure.kind, FailureKind::UnusableReply, "{wire:?} {stop:?}: {failure}");
+            assert_eq!(failure.kind, CallFailureKind::UnusableReply, "{wire:?} {stop:?}: {failure}");
             assert!(failure.message.contains("the second reply was cut off"), "{failure}");
             let both = TokenUsage { input_tokens: 20, output_tokens: 4, ..TokenUsage::default() };
             assert_eq!(failure.cost.and_then(|spent| spent.usage), Some(both), "both were paid for");
@@ -195,7 +195,7 @@ async fn a_reply_of_only_a_truncated_call_is_unusable() {
         for arguments in [r#"{"note":"brea"#, ""] {
             let server = Server::new(vec![response(wire, "", &[("a1", arguments)], StopReason::Length)]).await;
             let failure = ask("hi").send_to(&server.vendor(wire)).await.expect_err("a truncated call");
-            assert_eq!(failure.kind, FailureKind::UnusableReply, "{wire:?}: {failure}");
+            assert_eq!(failure.kind, CallFailureKind::UnusableReply, "{wire:?}: {failure}");
             let usage = TokenUsage { input_tokens: 10, output_tokens: 2, ..TokenUsage::default() };
             assert_eq!(failure.cost.and_then(|spent| spent.usage), Some(usage), "it was paid for");
         }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::ConversationArgs;
+use super::SessionAndReplySourceArgs;
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct FlowsArgs {
     #[command(subcommand)]
-    pub action: Option<FlowsAction>,
+    pub action: Option<FlowsSubcommand>,
     /// Flow to describe [default: list all].
     pub name: Option<String>,
     /// Print the phase graphs as Mermaid diagrams.
@@ -19,7 +19,7 @@ pub(crate) struct FlowsArgs {
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum FlowsAction {
+pub(crate) enum FlowsSubcommand {
     /// Write a commented starter file for a flow of your own
     ///
     /// The name `project` writes a copy of the built-in project flow.
@@ -52,7 +52,7 @@ pub(crate) enum FlowsAction {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct UnattendedRunArgs {
     /// What to do; `-` reads it from standard input. Not needed with --spec, or to continue an unfinished run.
     #[arg(required_unless_present_any = ["spec", "session"])]
     pub message: Option<String>,
@@ -60,18 +60,18 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
     pub spec: Option<PathBuf>,
     #[command(flatten)]
-    pub session_args: ConversationArgs,
+    pub session_args: SessionAndReplySourceArgs,
     /// Maximum cost in dollars; the run is stopped when it has cost more.
     #[arg(long, value_name = "DOLLARS")]
     pub budget: Option<f64>,
     /// What happens to tool runs that need approval.
-    #[arg(long, value_enum, default_value_t = RunApprovalPolicy::Deny, value_name = "POLICY")]
-    pub approvals: RunApprovalPolicy,
+    #[arg(long, value_enum, default_value_t = UnattendedRunApprovalPolicy::Deny, value_name = "POLICY")]
+    pub approvals: UnattendedRunApprovalPolicy,
 }
 
 /// What a run without a person does with tool runs that need approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RunApprovalPolicy {
+pub(crate) enum UnattendedRunApprovalPolicy {
     /// Approve all of them.
     Approve,
     /// Deny all of them.

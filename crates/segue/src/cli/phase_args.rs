@@ -10,11 +10,11 @@ pub(crate) struct PhaseArgs {
     #[arg(long)]
     pub mermaid: bool,
     #[command(subcommand)]
-    pub action: Option<PhaseAction>,
+    pub action: Option<PhaseSubcommand>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-pub(crate) enum PhaseAction {
+pub(crate) enum PhaseSubcommand {
     /// Propose a transition; the phase graph decides
     #[command(after_help = "Example:\n  segue phase home propose explorer --reason \"the goal is clear\"")]
     Propose {

@@ -5,14 +5,13 @@ use segue_domains::SqliteRecordsTool;
 use segue_store::sqlite::{BackupError, backup_store};
 use serde_json::json;
 
-use crate::cli::{BackupArgs, GlobalArgs};
+use crate::cli::{BackupStoreArgs, GlobalArgs};
 use crate::config::default_records_path;
-use crate::print;
 use crate::print::number_format::format_plural;
-use crate::setup;
 use crate::store_location::StoreLocation;
+use crate::{print, setup};
 
-pub(crate) fn run_backup(global: &GlobalArgs, arguments: &BackupArgs) -> anyhow::Result<()> {
+pub(crate) fn run_backup(global: &GlobalArgs, arguments: &BackupStoreArgs) -> anyhow::Result<()> {
     let loaded = setup::load_config(global)?;
     let store = &loaded.store_path.value;
     if let StoreLocation::Database(_) = StoreLocation::parse(store) {

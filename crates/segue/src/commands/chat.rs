@@ -2,10 +2,10 @@
 
 use segue_core::ids::{FlowName, SessionId};
 
-use crate::cli::{ChatArgs, ConversationArgs, GlobalArgs};
-use crate::remote::RemoteEngine;
-use crate::setup::{self, EngineStartOptions, ModelReplySource, start_engine};
-use crate::terminal::{DisplayedReplySource, EngineBackend, Screen, TerminalChatOptions, run_chat_loop};
+use crate::cli::{ChatArgs, GlobalArgs, SessionAndReplySourceArgs};
+use crate::remote::RemoteServerConnection;
+use crate::setup::{self, EngineStartOptions, ModelRecordOrReplayMode, start_engine};
+use crate::terminal::{ChatReplySource, LocalOrRemoteEngine, Screen, TerminalChatOptions, run_chat_loop};
 
 pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow::Result<()> {
     if let Some(url) = &arguments.server {
@@ -17,13 +17,13 @@ pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow
     let playback = start.playback;
     let running = start_engine(global, start).await?;
     let answer_source = match (playback, running.rehearsal_warning) {
-        (ModelReplySource::Script(file) | ModelReplySource::Replay(file), _) => {
-            DisplayedReplySource::Script(file.display().to_string())
+        (ModelRecordOrReplayMode::Script(file) | ModelRecordOrReplayMode::Replay(file), _) => {
+            ChatReplySource::Script(file.display().to_string())
         }
-        (ModelReplySource::Live | ModelReplySource::Record(_), Some(warning)) => {
-            DisplayedReplySource::Rehearsal { warning }
+        (ModelRecordOrReplayMode::Live | ModelRecordOrReplayMode::Record(_), Some(warning)) => {
+            ChatReplySource::Rehearsal { warning }
         }
-        (ModelReplySource::Live | ModelReplySource::Record(_), None) => DisplayedReplySource::Models,
+        (ModelRecordOrReplayMode::Live | ModelRecordOrReplayMode::Record(_), None) => ChatReplySource::Models,
     };
     let options = TerminalChatOptions {
         flow: session_args.flow.map(FlowName::from),
@@ -33,14 +33,18 @@ pub(crate) async fn run_chat(global: &GlobalArgs, arguments: ChatArgs) -> anyhow
         settings: session_args.set,
         answer_source,
     };
-    let result = run_chat_loop(EngineBackend::Local(&running.engine), options, Screen::for_stdio()).await;
+    let result = run_chat_loop(LocalOrRemoteEngine::Local(&running.engine), options, Screen::for_stdio()).await;
     running.engine.shutdown().await;
     result
 }
 
 /// Runs the conversation with the engine of a server.
-async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &ConversationArgs) -> anyhow::Result<()> {
-    let remote = RemoteEngine::connect(url, setup::available_flows(global)?).await?;
+async fn chat_with_server(
+    global: &GlobalArgs,
+    url: &str,
+    session_args: &SessionAndReplySourceArgs,
+) -> anyhow::Result<()> {
+    let remote = RemoteServerConnection::connect(url, setup::available_flows(global)?).await?;
     let text = |name: &str| remote.server_info[name].as_str().unwrap_or_default().to_owned();
     let mid_turn_policy =
         serde_json::from_value(remote.server_info["default_mid_turn_policy"].clone()).unwrap_or_default();
@@ -53,9 +57,9 @@ async fn chat_with_server(global: &GlobalArgs, url: &str, session_args: &Convers
         mid_turn_policy,
         session: session_args.session.clone().map(SessionId::from),
         settings: session_args.set.clone(),
-        answer_source: DisplayedReplySource::Server(url.to_owned()),
+        answer_source: ChatReplySource::Server(url.to_owned()),
     };
-    let result = run_chat_loop(EngineBackend::Remote(&remote), options, Screen::for_stdio()).await;
+    let result = run_chat_loop(LocalOrRemoteEngine::Remote(&remote), options, Screen::for_stdio()).await;
     remote.engine.shutdown().await;
     result
 }

@@ -4,15 +4,15 @@ use serde_json::json;
 
 use crate::cli::GlobalArgs;
 use crate::config::{self, ConfigValueOrigin};
-use crate::model_setup::{OllamaSearchExtent, discover_models};
+use crate::model_setup::{ModelDiscoveryExtent, discover_models};
 use crate::print::text_table::{ColumnLayout, TextTable};
-use crate::print::{self, RenderOptions};
+use crate::print::{self, CliOutputCapabilities};
 use crate::setup;
 
 pub(crate) async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
     let mut loaded = setup::load_config(global)?;
     if loaded.is_trusted() {
-        discover_models(&mut loaded.config, OllamaSearchExtent::UntilFound).await;
+        discover_models(&mut loaded.config, ModelDiscoveryExtent::UntilFound).await;
     }
     let file = loaded.config.file.as_ref().map(|file| file.display().to_string());
     let rows = config::config_rows(&loaded.config, Some((&loaded.store_path, &loaded.data_folder)));
@@ -23,7 +23,7 @@ pub(crate) async fn run_show_config(global: &GlobalArgs) -> anyhow::Result<()> {
             .collect();
         return print::print_json(&json!({ "file": file, "values": values }));
     }
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     let mut table = TextTable::new([
         ("key", ColumnLayout::Left),
         ("value", ColumnLayout::Truncate),

@@ -6,13 +6,13 @@ use anyhow::bail;
 use segue_engine::SessionResumePolicy;
 use serde_json::json;
 
-use crate::cli::{DeleteArgs, GlobalArgs};
+use crate::cli::{DeleteSessionArgs, GlobalArgs};
 use crate::print::number_format;
 use crate::print::text::to_single_line;
 use crate::setup::{EngineStartOptions, start_engine};
 use crate::{name_lookup, print, setup};
 
-pub(crate) async fn run_delete(global: &GlobalArgs, arguments: DeleteArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_delete(global: &GlobalArgs, arguments: DeleteSessionArgs) -> anyhow::Result<()> {
     setup::require_read_only_engine(global).await?.shutdown().await;
     let engine = start_engine(
         global,

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use segue_core::ids::{CallId, ModelName, UnixMillis};
 use segue_core::prompt::{ChatRole, ModelOutputFormat, Prompt, PromptMessage};
-use segue_domains::{McpGatewayTool, SqliteRecordsTool};
-use segue_mcp::McpAgentTools;
+use segue_domains::{DomainMcpServersTool, SqliteRecordsTool};
+use segue_mcp::McpToolHost;
 use segue_models::catalog::ModelCatalog;
-use segue_models::{CacheablePromptPart, CallOrigin, ModelBackendKind, ModelCard, ModelRequest, collect_reply};
+use segue_models::{CacheablePromptPart, ModelBackendKind, ModelCallOrigin, ModelCard, ModelRequest, collect_reply};
 use segue_store::postgres::database_location;
 use segue_store::sqlite::SqliteStore;
 use segue_store::{PendingWorkQuery, Store, StoreMaintenance};
@@ -23,10 +23,12 @@ use crate::cli::{DoctorArgs, GlobalArgs};
 use crate::commands::flows::{McpServerAccess, check_listed_tools};
 use crate::config::{Config, ConfigValueOrigin, ModelConfigKind, REHEARSAL_MODEL_NAME};
 use crate::limits::{NAMES_SHOWN_MAX, PENDING_SESSIONS_SHOWN_MAX, TRIAL_CALL_MS_MAX, TRIAL_REPLY_CHARS_MAX};
-use crate::model_setup::{ConfiguredModels, OllamaSearchExtent, ResolvedModel, ResolvedModelSetup, discover_models};
+use crate::model_setup::{
+    ModelDiscoveryExtent, ModelsWithRoleAssignment, ResolvedModel, ResolvedModelSetup, discover_models,
+};
 use crate::print::text::to_single_line;
-use crate::print::{self, RenderOptions, number_format, paint::Paint};
-use crate::setup::{self, LoadedConfig};
+use crate::print::{self, CliOutputCapabilities, number_format, paint::Paint};
+use crate::setup::{self, ConfigWithStorePath};
 use crate::store_location::{ClusterNodeOptions, StoreLocation, open_database};
 use crate::trust::ConfigTrustStatus;
 
@@ -98,7 +100,7 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
             if loaded.is_trusted() {
                 check_tool_servers(&loaded.config, &mut findings).await;
                 check_agent_servers(&loaded.config, &mut findings).await;
-                discover_models(&mut loaded.config, OllamaSearchExtent::Everywhere).await;
+                discover_models(&mut loaded.config, ModelDiscoveryExtent::Everywhere).await;
                 check_model_setup(&loaded.config, arguments, &mut findings).await;
             }
         }
@@ -112,7 +114,7 @@ pub(crate) async fn run_doctor(global: &GlobalArgs, arguments: &DoctorArgs) -> a
             .collect();
         print::print_json(&json!({ "ok": !findings.has_failures(), "checks": checks }))?;
     } else {
-        let screen = RenderOptions::for_stdout();
+        let screen = CliOutputCapabilities::for_stdout();
         for DoctorFinding { subject, status, detail } in &findings.0 {
             let subject = screen.paint.dim(format!("{subject:<9}"));
             print::write_stdout(&format!(
@@ -130,7 +132,7 @@ fn format_error_chain(error: &anyhow::Error) -> String {
 }
 
 /// Reports whether the configuration of the current folder is trusted, if it needs to be.
-fn check_trust(loaded: &LoadedConfig, findings: &mut DoctorReport) {
+fn check_trust(loaded: &ConfigWithStorePath, findings: &mut DoctorReport) {
     let Some(trust) = &loaded.folder_trust else { return };
     let detail = format!("{} {}", trust.display_file(), trust.status.describe());
     match trust.status {
@@ -249,7 +251,7 @@ async fn check_opened_store(store: &dyn Store, description: &str, findings: &mut
     }
 }
 
-fn check_records(loaded: &LoadedConfig, findings: &mut DoctorReport) {
+fn check_records(loaded: &ConfigWithStorePath, findings: &mut DoctorReport) {
     let (path, domains) =
         (loaded.config.records_path(&loaded.store_path, &loaded.data_folder).value, loaded.config.all_domains());
     let names: Vec<String> = domains.iter().map(|domain| domain.name.clone()).collect();
@@ -266,7 +268,7 @@ fn check_records(loaded: &LoadedConfig, findings: &mut DoctorReport) {
 /// Connects to the MCP server of each domain that has one, and counts its tools.
 async fn check_tool_servers(config: &Config, findings: &mut DoctorReport) {
     let domains = config.all_domains();
-    let remote = McpGatewayTool::new(domains.clone());
+    let remote = DomainMcpServersTool::new(domains.clone());
     for domain in domains.iter().filter(|domain| domain.server.is_some()) {
         match remote.check_server(domain).await {
             Ok(tools) => {
@@ -286,7 +288,7 @@ async fn check_tool_servers(config: &Config, findings: &mut DoctorReport) {
 
 /// Connects to the MCP servers for agents, and checks that they have the tools that flow files list.
 async fn check_agent_servers(config: &Config, findings: &mut DoctorReport) {
-    let host = McpAgentTools::new(config.mcp_agent_servers());
+    let host = McpToolHost::new(config.mcp_agent_servers());
     for name in config.mcp_servers.keys() {
         let (status, detail) = match host.list_tool_names(name).await {
             Ok(tools) => {
@@ -426,7 +428,7 @@ fn describe_model(
 }
 
 /// Makes one short call to each vendor model that a role uses.
-async fn call_each_model(assigned: &ConfiguredModels, used: &BTreeSet<ModelName>, findings: &mut DoctorReport) {
+async fn call_each_model(assigned: &ModelsWithRoleAssignment, used: &BTreeSet<ModelName>, findings: &mut DoctorReport) {
     for name in used.iter().filter(|name| assigned.model_kind(name) == Some(ModelBackendKind::Vendor)) {
         let Ok(model) = assigned.models.get(name) else { continue };
         let started = Instant::now();
@@ -463,11 +465,11 @@ fn trial_request(model: &ModelName) -> ModelRequest {
         model: model.clone(),
         messages: vec![PromptMessage::from_text(ChatRole::User, "Answer with the word yes.")].into(),
         tools: Vec::new(),
-        tool_use: segue_core::prompt::ToolUseRules::default(),
+        tool_use: segue_core::prompt::ModelToolUseRules::default(),
         output_format: ModelOutputFormat::Text,
         reply_tokens_max: 64,
     };
-    let metadata = CallOrigin::new("doctor".into(), "doctor".into(), "doctor".into(), "trial".into(), CallId(1));
+    let metadata = ModelCallOrigin::new("doctor".into(), "doctor".into(), "doctor".into(), "trial".into(), CallId(1));
     ModelRequest {
         prompt: Arc::new(prompt),
         prompt_tokens: TRIAL_PROMPT_TOKENS,

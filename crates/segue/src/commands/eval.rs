@@ -12,12 +12,12 @@ use anyhow::{Context, bail};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{FlowName, ModelName};
 use segue_engine::clock::{Clock, SystemClock};
-use segue_eval::conversation::EvalConversation;
+use segue_eval::conversation::EvalConversationSpec;
 use segue_eval::library::built_in_conversations;
 use segue_eval::limits::{CONVERSATION_BYTES_MAX, CONVERSATIONS_MAX};
-use segue_eval::record::ConversationRecord;
-use segue_eval::report::MeasuredModelInFlow;
-use segue_eval::results::EvaluationResult;
+use segue_eval::record::EvalConversationRecord;
+use segue_eval::report::ModelEvaluationInFlow;
+use segue_eval::results::StoredEvaluationResult;
 use segue_flows::workspace_tools::WORKSPACE_SETTING;
 use segue_models::ModelBackendKind;
 
@@ -26,24 +26,27 @@ use crate::cli::{EvalArgs, GlobalArgs};
 use crate::commands::send::EXIT_CODE_INTERRUPTED;
 use crate::config::{Config, UserDirs};
 use crate::evaluation_results::{load_evaluation_results, save_evaluation_results};
-use crate::model_setup::{ConfiguredModels, OllamaSearchExtent, ResolvedModelSetup, discover_models};
+use crate::model_setup::{ModelDiscoveryExtent, ModelsWithRoleAssignment, ResolvedModelSetup, discover_models};
 use crate::print::{self, stderr_paint};
-use crate::setup::{self, LoadedConfig};
+use crate::setup::{self, ConfigWithStorePath};
 use crate::suggest::suggestion_hint;
-use crate::trust::{self, TrustCheckedActions};
+use crate::trust::{self, ConfigActionsUsedByCommand};
 use eval_progress::EvalProgressDisplay;
-use eval_report::ModelEvaluation;
+use eval_report::ModelEvaluationInAllFlows;
 use eval_session::EvalEngineFactory;
 
 pub(crate) async fn run_eval(global: &GlobalArgs, arguments: EvalArgs) -> anyhow::Result<()> {
-    let LoadedConfig { mut config, folder_trust, .. } = setup::load_config(global)?;
+    let ConfigWithStorePath { mut config, folder_trust, .. } = setup::load_config(global)?;
     let flows = config.flows();
     let conversations = select_conversations(&arguments, &flows)?;
     if arguments.list {
         return eval_report::print_conversations(global, &conversations);
     }
-    let needed =
-        if arguments.replay.is_some() { TrustCheckedActions::DomainServers } else { TrustCheckedActions::Everything };
+    let needed = if arguments.replay.is_some() {
+        ConfigActionsUsedByCommand::DomainServers
+    } else {
+        ConfigActionsUsedByCommand::Everything
+    };
     trust::require_trust(folder_trust.as_ref(), needed)?;
     if arguments.model.len() > 1 && arguments.record.is_some() {
         bail!("a cassette holds the traffic of one model; name one with --model");
@@ -61,7 +64,8 @@ pub(crate) async fn run_eval(global: &GlobalArgs, arguments: EvalArgs) -> anyhow
         let factory = EvalEngineFactory::new(&config, &model.models, &model.name, &arguments);
         let outcome = evaluate_model(&factory, &flows, &conversations, &mut display).await?;
         is_interrupted = outcome.is_interrupted;
-        let evaluation = ModelEvaluation { model: model.name, identity: model.identity, flows: outcome.flows };
+        let evaluation =
+            ModelEvaluationInAllFlows { model: model.name, identity: model.identity, flows: outcome.flows };
         if let Some(identity) = evaluation.identity.as_ref().filter(|_| arguments.replay.is_none() && !is_interrupted) {
             save_flow_evaluations(identity, &evaluation.flows)?;
         }
@@ -80,7 +84,7 @@ struct ModelToEvaluate {
     name: ModelName,
     /// The model as its provider knows it; `None` for a model that is not real.
     identity: Option<String>,
-    models: ConfiguredModels,
+    models: ModelsWithRoleAssignment,
 }
 
 async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::Result<Vec<ModelToEvaluate>> {
@@ -92,7 +96,7 @@ async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::
     for model in &arguments.model {
         setup::set_default_model(config, model)?;
     }
-    discover_models(config, OllamaSearchExtent::UntilFound).await;
+    discover_models(config, ModelDiscoveryExtent::UntilFound).await;
     let mut names: Vec<ModelName> = arguments.model.iter().map(|name| ModelName::from(name.as_str())).collect();
     if names.is_empty() {
         names.push(config.default_model.value.clone());
@@ -116,7 +120,7 @@ async fn evaluated_models(config: &mut Config, arguments: &EvalArgs) -> anyhow::
 }
 
 struct ModelEvaluationOutcome {
-    flows: Vec<MeasuredModelInFlow>,
+    flows: Vec<ModelEvaluationInFlow>,
     is_interrupted: bool,
 }
 
@@ -124,17 +128,17 @@ struct ModelEvaluationOutcome {
 async fn evaluate_model(
     factory: &EvalEngineFactory<'_>,
     flows: &[std::sync::Arc<dyn DynFlow>],
-    conversations: &[EvalConversation],
+    conversations: &[EvalConversationSpec],
     display: &mut EvalProgressDisplay,
 ) -> anyhow::Result<ModelEvaluationOutcome> {
     let mut outcome = ModelEvaluationOutcome { flows: Vec::new(), is_interrupted: false };
     for flow in flows.iter().map(|flow| flow.spec()) {
-        let mine: Vec<&EvalConversation> =
+        let mine: Vec<&EvalConversationSpec> =
             conversations.iter().filter(|conversation| conversation.flow == flow.name).collect();
         if mine.is_empty() {
             continue;
         }
-        let mut records: Vec<ConversationRecord> = Vec::new();
+        let mut records: Vec<EvalConversationRecord> = Vec::new();
         for conversation in mine {
             match factory.hold_in_new_engine(conversation, flow, display).await? {
                 Some(record) => {
@@ -148,7 +152,7 @@ async fn evaluate_model(
             }
         }
         if !records.is_empty() {
-            outcome.flows.push(MeasuredModelInFlow::from_records(flow.name.as_str(), &records));
+            outcome.flows.push(ModelEvaluationInFlow::from_records(flow.name.as_str(), &records));
         }
         if outcome.is_interrupted {
             break;
@@ -161,7 +165,7 @@ async fn evaluate_model(
 fn select_conversations(
     arguments: &EvalArgs,
     flows: &[std::sync::Arc<dyn DynFlow>],
-) -> anyhow::Result<Vec<EvalConversation>> {
+) -> anyhow::Result<Vec<EvalConversationSpec>> {
     let mut all = built_in_conversations();
     for path in &arguments.add {
         all.extend(load_conversations(path)?);
@@ -199,7 +203,7 @@ fn select_conversations(
             bail!("there is no conversation `{name}`{hint}");
         }
     }
-    let is_chosen = |conversation: &EvalConversation| {
+    let is_chosen = |conversation: &EvalConversationSpec| {
         let has_flow =
             arguments.flows.is_empty() || arguments.flows.iter().any(|flow| conversation.flow == *flow.as_str());
         has_flow && (arguments.conversation.is_empty() || arguments.conversation.contains(&conversation.name))
@@ -212,7 +216,7 @@ fn select_conversations(
 }
 
 /// Loads a conversation, or all conversations of a folder, ordered by file name.
-fn load_conversations(path: &Path) -> anyhow::Result<Vec<EvalConversation>> {
+fn load_conversations(path: &Path) -> anyhow::Result<Vec<EvalConversationSpec>> {
     let read_error = || format!("cannot read {}", path.display());
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
@@ -227,17 +231,17 @@ fn load_conversations(path: &Path) -> anyhow::Result<Vec<EvalConversation>> {
             bail!("{} has {bytes} bytes; the limit is {CONVERSATION_BYTES_MAX}", file.display());
         }
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        EvalConversation::parse(&text).with_context(|| format!("{} is not a valid conversation", file.display()))
+        EvalConversationSpec::parse(&text).with_context(|| format!("{} is not a valid conversation", file.display()))
     };
     files.iter().map(load).collect()
 }
 
 /// Adds results to those in the data folder.
-fn save_flow_evaluations(identity: &str, evaluations: &[MeasuredModelInFlow]) -> anyhow::Result<()> {
+fn save_flow_evaluations(identity: &str, evaluations: &[ModelEvaluationInFlow]) -> anyhow::Result<()> {
     let dirs = UserDirs::from_env();
     let mut results = load_evaluation_results(&dirs)?;
     for evaluation in evaluations {
-        results.add(EvaluationResult::new(identity, evaluation, SystemClock.now()));
+        results.add(StoredEvaluationResult::new(identity, evaluation, SystemClock.now()));
     }
     save_evaluation_results(&dirs, &results)
 }

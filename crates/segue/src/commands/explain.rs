@@ -10,13 +10,13 @@ use segue_core::prompt::Prompt;
 use segue_engine::{Engine, TextDiffLine, diff_lines};
 use serde_json::json;
 
-use crate::cli::{ExplainArgs, GlobalArgs};
+use crate::cli::{ExplainCallArgs, GlobalArgs};
 use crate::print::text::sanitize_for_terminal;
-use crate::print::{self, RenderOptions};
+use crate::print::{self, CliOutputCapabilities};
 use crate::{name_lookup, setup};
 use call_history::{ExplainedCall, load_call_history};
 
-pub(crate) async fn run_explain(global: &GlobalArgs, arguments: ExplainArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_explain(global: &GlobalArgs, arguments: ExplainCallArgs) -> anyhow::Result<()> {
     let (session, call) = name_lookup::parse_session_and_call(&arguments.session_and_call)?;
     let engine = setup::require_read_only_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, session).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn run_explain(global: &GlobalArgs, arguments: ExplainArgs) -> 
             "answered": history.answered,
         }));
     }
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     let role = engine.load_session(&session).await?.0.spec().roles.get(&history.opened.1.role).cloned();
     print::write_stdout(&receipt::render_receipt(&session, &history, role.as_ref(), screen))
 }
@@ -53,7 +53,11 @@ fn print_prompt(global: &GlobalArgs, prompt: &Prompt) -> anyhow::Result<()> {
     }
     let text = prompt.to_string();
     // A pipe gets the exact bytes; a terminal must not interpret control characters in them.
-    print::write_stdout(&if RenderOptions::for_stdout().is_terminal { sanitize_for_terminal(&text) } else { text })
+    print::write_stdout(&if CliOutputCapabilities::for_stdout().is_terminal {
+        sanitize_for_terminal(&text)
+    } else {
+        text
+    })
 }
 
 async fn print_prompt_diff(
@@ -86,7 +90,7 @@ async fn print_prompt_diff(
             &json!({ "from": previous.to_string(), "to": opened.call.to_string(), "lines": lines }),
         );
     }
-    let paint = RenderOptions::for_stdout().paint;
+    let paint = CliOutputCapabilities::for_stdout().paint;
     let mut out =
         format!("{}\n{}\n", paint.error(format!("--- {previous}")), paint.success(format!("+++ {}", opened.call)));
     for line in lines {

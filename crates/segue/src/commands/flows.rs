@@ -4,9 +4,8 @@ mod flow_file;
 mod listed_tools;
 
 use anyhow::bail;
-use segue_core::flow::SettingSpec;
 use segue_core::flow::{
-    FlowCommandSpec, FlowSpec, RoleAnswerVisibility, RoleSpec, ToolRunnerKind, UnknownOutcomePolicy,
+    FlowCommandSpec, FlowSettingSpec, FlowSpec, RoleAnswerVisibility, RoleSpec, ToolRunnerKind, UnknownOutcomePolicy,
 };
 use segue_core::handover::{HandoverFieldPresence, HandoverFieldType};
 use segue_core::phase::render_mermaid;
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{FlowsArgs, GlobalArgs};
 use crate::print::text_table::{ColumnLayout, TextTable};
-use crate::print::{self, RenderOptions};
+use crate::print::{self, CliOutputCapabilities};
 use crate::setup;
 use crate::suggest::suggestion_hint;
 
@@ -39,14 +38,14 @@ pub(crate) async fn run_flows(global: &GlobalArgs, arguments: FlowsArgs) -> anyh
     if global.json {
         return print::print_json(&flow_json(spec));
     }
-    print::write_stdout(&describe_flow(spec, RenderOptions::for_stdout()))
+    print::write_stdout(&describe_flow(spec, CliOutputCapabilities::for_stdout()))
 }
 
 fn print_flow_list(global: &GlobalArgs, specs: &[&FlowSpec]) -> anyhow::Result<()> {
     if global.json {
         return print::print_json(&specs.iter().map(|spec| flow_json(spec)).collect::<Vec<_>>());
     }
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     let mut table = TextTable::new([
         ("flow", ColumnLayout::Left),
         ("roles", ColumnLayout::Truncate),
@@ -69,7 +68,7 @@ fn draw_phase_graphs(spec: &FlowSpec) -> anyhow::Result<String> {
     Ok(drawn.join("\n"))
 }
 
-fn describe_flow(spec: &FlowSpec, screen: RenderOptions) -> String {
+fn describe_flow(spec: &FlowSpec, screen: CliOutputCapabilities) -> String {
     let paint = screen.paint;
     let mut out = format!("{}  {}\n", paint.bold(&spec.name), spec.description);
     let mut section = |heading: &str, table: TextTable| {
@@ -223,7 +222,7 @@ fn command_json((name, command): (&String, &FlowCommandSpec)) -> Value {
     json!({ "name": name, "about": command.description, "arguments": command.arguments })
 }
 
-fn setting_json(setting: &SettingSpec) -> Value {
-    let SettingSpec { name, value_type, default, description } = setting;
+fn setting_json(setting: &FlowSettingSpec) -> Value {
+    let FlowSettingSpec { name, value_type, default, description } = setting;
     json!({ "name": name, "takes": value_type.to_string(), "default": default, "about": description })
 }

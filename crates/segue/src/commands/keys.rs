@@ -3,23 +3,23 @@
 use anyhow::bail;
 use segue_core::ids::UnixMillis;
 use segue_engine::clock::{Clock, SystemClock};
-use segue_server::{ApiKeyStore, ApiKeyToCreate, KeyLimits, KeyUsage, KeyUsageStore, StoredApiKey};
+use segue_server::{ApiKeyDailyUsage, ApiKeyLimits, ApiKeyStore, ApiKeyToCreate, ApiKeyUsageStore, StoredApiKey};
 use serde_json::{Value, json};
 
-use crate::cli::{AddKeyArgs, ApiKeyAction, GlobalArgs, KeyLimitArgs, KeysArgs};
+use crate::cli::{AddApiKeyArgs, ApiKeyLimitArgs, ApiKeySubcommand, ApiKeysArgs, GlobalArgs};
 use crate::print::text_table::{ColumnLayout, TextTable};
-use crate::print::{self, RenderOptions, number_format};
-use crate::setup::{self, LoadedConfig, load_config};
+use crate::print::{self, CliOutputCapabilities, number_format};
+use crate::setup::{self, ConfigWithStorePath, load_config};
 use crate::store_location::StoreLocation;
 use crate::suggest::suggestion_hint;
 
-pub(crate) async fn run_keys(global: &GlobalArgs, arguments: KeysArgs) -> anyhow::Result<()> {
-    let LoadedConfig { store_path, data_folder, .. } = load_config(global)?;
+pub(crate) async fn run_keys(global: &GlobalArgs, arguments: ApiKeysArgs) -> anyhow::Result<()> {
+    let ConfigWithStorePath { store_path, data_folder, .. } = load_config(global)?;
     let shared = StoreLocation::parse(&store_path.value).open_shared_state(&data_folder)?;
     let keys = shared.keys();
     match arguments.action {
         None => print_keys(global, &keys, shared.key_usage().as_ref()).await,
-        Some(ApiKeyAction::Limit { id, limits }) => {
+        Some(ApiKeySubcommand::Limit { id, limits }) => {
             let all = keys.list_keys().await?;
             let mut changed = all.into_iter().find(|key| key.id == id).map(|key| key.limits).unwrap_or_default();
             apply_limit_args(&mut changed, limits)?;
@@ -29,8 +29,8 @@ pub(crate) async fn run_keys(global: &GlobalArgs, arguments: KeysArgs) -> anyhow
             }
             print::write_stdout(&format!("{} ({}): {}\n", key.id, key.name, format_limits(&key.limits)))
         }
-        Some(ApiKeyAction::Add(new)) => add_key(global, &keys, new).await,
-        Some(ApiKeyAction::Revoke { id }) => {
+        Some(ApiKeySubcommand::Add(new)) => add_key(global, &keys, new).await,
+        Some(ApiKeySubcommand::Revoke { id }) => {
             let key = keys.revoke_key(&id).await?;
             if global.json {
                 return print::print_json(&key_json(&key));
@@ -40,14 +40,14 @@ pub(crate) async fn run_keys(global: &GlobalArgs, arguments: KeysArgs) -> anyhow
     }
 }
 
-async fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore, usage: &dyn KeyUsageStore) -> anyhow::Result<()> {
+async fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore, usage: &dyn ApiKeyUsageStore) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for key in keys.list_keys().await? {
         let used = usage.read_usage(&key.id, SystemClock.now()).await?;
         rows.push((key, used));
     }
     if global.json {
-        let to_json = |(key, used): &(StoredApiKey, KeyUsage)| {
+        let to_json = |(key, used): &(StoredApiKey, ApiKeyDailyUsage)| {
             let mut row = key_json(key);
             row["used_today"] = json!({ "cost_microusd": used.cost_microusd, "tokens": used.total_tokens() });
             row
@@ -77,11 +77,11 @@ async fn print_keys(global: &GlobalArgs, keys: &ApiKeyStore, usage: &dyn KeyUsag
             number_format::format_date_time(UnixMillis(key.created)),
         ]);
     }
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     print::write_stdout(&table.render(screen.width, screen.paint))
 }
 
-async fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> anyhow::Result<()> {
+async fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddApiKeyArgs) -> anyhow::Result<()> {
     let known = setup::available_flows(global)?;
     for flow in &new.flow {
         if !known.iter().any(|known| known.spec().name == flow.as_str()) {
@@ -90,7 +90,7 @@ async fn add_key(global: &GlobalArgs, keys: &ApiKeyStore, new: AddKeyArgs) -> an
         }
     }
     let flows = (!new.flow.is_empty()).then(|| new.flow.into_iter().map(Into::into).collect());
-    let mut limits = KeyLimits::default();
+    let mut limits = ApiKeyLimits::default();
     apply_limit_args(&mut limits, new.limits)?;
     let spec = ApiKeyToCreate { name: new.name, owner: new.owner, flows, limits };
     let (key, secret) = keys.create_key(spec, SystemClock.now().0).await?;
@@ -116,8 +116,8 @@ fn key_json(key: &StoredApiKey) -> Value {
 }
 
 /// Changes the limits that were given on the command line.
-fn apply_limit_args(limits: &mut KeyLimits, given: KeyLimitArgs) -> anyhow::Result<()> {
-    let KeyLimitArgs { usd_per_day, tokens_per_day, models, turns, requests_per_minute } = given;
+fn apply_limit_args(limits: &mut ApiKeyLimits, given: ApiKeyLimitArgs) -> anyhow::Result<()> {
+    let ApiKeyLimitArgs { usd_per_day, tokens_per_day, models, turns, requests_per_minute } = given;
     if let Some(text) = usd_per_day {
         limits.cost_microusd_per_day = parse_limit("--usd-per-day", &text, parse_usd)?;
     }
@@ -169,7 +169,7 @@ fn format_usd(microusd: u64) -> String {
     format!("{whole}.{micros:0<2}")
 }
 
-fn format_limits(limits: &KeyLimits) -> String {
+fn format_limits(limits: &ApiKeyLimits) -> String {
     let mut parts = Vec::new();
     parts.extend(limits.cost_microusd_per_day.map(|max| format!("${} a day", format_usd(max))));
     parts.extend(limits.tokens_per_day.map(|max| format!("{max} tokens a day")));
@@ -198,12 +198,12 @@ mod tests {
 
     #[test]
     fn only_given_limits_change() {
-        let given = |usd: &str, turns: &str| KeyLimitArgs {
+        let given = |usd: &str, turns: &str| ApiKeyLimitArgs {
             usd_per_day: Some(usd.into()),
             turns: Some(turns.into()),
-            ..KeyLimitArgs::default()
+            ..ApiKeyLimitArgs::default()
         };
-        let mut limits = KeyLimits { tokens_per_day: Some(7), ..KeyLimits::default() };
+        let mut limits = ApiKeyLimits { tokens_per_day: Some(7), ..ApiKeyLimits::default() };
         apply_limit_args(&mut limits, given("1.50", "3")).expect("valid");
         assert_eq!(format_limits(&limits), "$1.50 a day; 7 tokens a day; 3 turns at once");
         apply_limit_args(&mut limits, given("none", "3")).expect("valid");

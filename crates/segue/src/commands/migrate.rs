@@ -10,16 +10,16 @@ use segue_core::body::{BodyId, BodyVisibility, TextToStore};
 use segue_core::codec;
 use segue_core::ids::{Seq, SessionId};
 use segue_engine::clock::{Clock, SystemClock};
-use segue_server::{CrossServerSharedState, SharedStateCopy, SharedStateCopyReport};
+use segue_server::{CrossServerSharedState, SharedStateCopyReport, SharedStateCopyToDatabase};
 use segue_store::postgres::PostgresStore;
 use segue_store::sqlite::SqliteStore;
 use segue_store::{
-    CommitBody, InboxStore, JournalCommit, JournalReader, JournalRecord, JournalWriter, LeaseStore, SessionCatalog,
-    SessionQuery, StoreMaintenance, StoredSessionListEntry,
+    CommittedTextBody, InboxStore, JournalCommit, JournalReader, JournalRecord, JournalWriter, LeaseStore,
+    SessionCatalog, SessionQuery, StoreMaintenance, StoredSessionListEntry,
 };
 use serde_json::json;
 
-use crate::cli::{GlobalArgs, MigrateArgs};
+use crate::cli::{GlobalArgs, MigrateStoreArgs};
 use crate::limits::{MIGRATED_INBOX_ENTRIES_MAX, MIGRATED_RECORDS_MAX, MIGRATED_SESSIONS_PAGE};
 use crate::print;
 use crate::print::number_format::format_plural;
@@ -35,7 +35,7 @@ struct MigrationReport {
     shared: SharedStateCopyReport,
 }
 
-pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateStoreArgs) -> anyhow::Result<()> {
     let source_path = &arguments.source;
     let StoreLocation::Database(url) = StoreLocation::parse(&arguments.target) else {
         bail!("the target must be a database, like postgres://user@host/database");
@@ -54,7 +54,7 @@ pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) ->
     let sessions = list_all_sessions(&source).await?;
     target.skip_epochs_until(source.newest_epoch().await?).await?;
     for (index, entry) in sessions.iter().enumerate() {
-        let migration = SessionCopyToPostgres { source: &source, target: &target, entry };
+        let migration = SessionToCopyToPostgres { source: &source, target: &target, entry };
         let records = migration
             .copy_and_compare()
             .await
@@ -70,7 +70,7 @@ pub(crate) async fn run_migrate(global: &GlobalArgs, arguments: &MigrateArgs) ->
     ensure_same_heads(&source, &sessions).await?;
     let folder = StoreLocation::File(source_path).data_folder(None);
     let target = std::sync::Arc::new(target);
-    let copy = SharedStateCopy {
+    let copy = SharedStateCopyToDatabase {
         folder: &folder,
         source_sessions: &source,
         target: &CrossServerSharedState::from_store(target.clone()),
@@ -100,7 +100,7 @@ fn print_report(global: &GlobalArgs, report: &MigrationReport) -> anyhow::Result
     ))
 }
 
-fn ensure_source_unused(source: &SqliteStore, arguments: &MigrateArgs) -> anyhow::Result<()> {
+fn ensure_source_unused(source: &SqliteStore, arguments: &MigrateStoreArgs) -> anyhow::Result<()> {
     let others = source.other_process_count()?;
     if others > 0 {
         let path = arguments.source.display();
@@ -143,7 +143,7 @@ fn show_migration_progress(global: &GlobalArgs, done: usize, all: usize) {
 }
 
 /// One session that is copied.
-struct SessionCopyToPostgres<'a> {
+struct SessionToCopyToPostgres<'a> {
     source: &'a SqliteStore,
     target: &'a PostgresStore,
     entry: &'a StoredSessionListEntry,
@@ -153,10 +153,10 @@ struct SessionCopyToPostgres<'a> {
 #[derive(PartialEq)]
 struct JournalPartWithTexts {
     records: Vec<JournalRecord>,
-    bodies: Vec<CommitBody>,
+    bodies: Vec<CommittedTextBody>,
 }
 
-impl SessionCopyToPostgres<'_> {
+impl SessionToCopyToPostgres<'_> {
     /// Copies what is missing, and compares everything. Returns the number of records that were copied.
     async fn copy_and_compare(&self) -> anyhow::Result<u64> {
         let StoredSessionListEntry { session, uid, parent, head, .. } = self.entry;
@@ -242,7 +242,7 @@ async fn read_journal_part(
     let ids: Vec<BodyId> = uses.iter().map(|(_, id, _)| *id).collect();
     let texts = store.read_bodies(session, &ids).await?;
     let to_body =
-        |((first_used_by, id, kind), text)| CommitBody { text: TextToStore { id, text, kind }, first_used_by };
+        |((first_used_by, id, kind), text)| CommittedTextBody { text: TextToStore { id, text, kind }, first_used_by };
     let bodies = uses.into_iter().zip(texts).map(to_body).collect();
     Ok(JournalPartWithTexts { records, bodies })
 }

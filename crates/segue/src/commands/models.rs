@@ -11,21 +11,21 @@ use segue_models::http::{CompletionOrProbeTimeouts, ReqwestTransport};
 use segue_models::limits::MODEL_LISTING_MS_MAX;
 use serde_json::{Value, json};
 
-use crate::cli::{GlobalArgs, ModelsArgs};
+use crate::cli::{GlobalArgs, ListModelsArgs};
 use crate::config::{Config, ConfigValueOrigin, ModelConfigKind};
-use crate::model_setup::{OllamaSearchExtent, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
+use crate::model_setup::{ModelDiscoveryExtent, ResolvedModel, ResolvedModelSetup, discover_models, read_env_var};
 use crate::print::text_table::{ColumnLayout, TextTable};
-use crate::print::{self, RenderOptions, number_format};
-use crate::setup::{self, LoadedConfig};
-use crate::trust::{self, TrustCheckedActions};
+use crate::print::{self, CliOutputCapabilities, number_format};
+use crate::setup::{self, ConfigWithStorePath};
+use crate::trust::{self, ConfigActionsUsedByCommand};
 
-pub(crate) async fn run_models(global: &GlobalArgs, arguments: &ModelsArgs) -> anyhow::Result<()> {
-    let LoadedConfig { mut config, folder_trust, .. } = setup::load_config(global)?;
-    trust::require_trust(folder_trust.as_ref(), TrustCheckedActions::Everything)?;
+pub(crate) async fn run_models(global: &GlobalArgs, arguments: &ListModelsArgs) -> anyhow::Result<()> {
+    let ConfigWithStorePath { mut config, folder_trust, .. } = setup::load_config(global)?;
+    trust::require_trust(folder_trust.as_ref(), ConfigActionsUsedByCommand::Everything)?;
     match &arguments.provider {
         Some(provider) => print_provider_models(global, &config, provider).await,
         None => {
-            discover_models(&mut config, OllamaSearchExtent::Everywhere).await;
+            discover_models(&mut config, ModelDiscoveryExtent::Everywhere).await;
             print_available_models(global, &config).await
         }
     }
@@ -62,7 +62,7 @@ async fn print_available_models(global: &GlobalArgs, config: &Config) -> anyhow:
             row.notes.join("; "),
         ]);
     }
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     print::write_stdout(&table.render(screen.width, screen.paint))
 }
 
@@ -176,6 +176,6 @@ async fn print_provider_models(global: &GlobalArgs, config: &Config, name: &str)
         let [input, _, output] = format_prices(card);
         table.add_row([format!("{provider}/{name}"), window.unwrap_or_else(|| "?".to_owned()), input, output]);
     }
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     print::write_stdout(&table.render(screen.width, screen.paint))
 }

@@ -7,19 +7,17 @@ use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, PhaseGraphKey};
 use segue_core::flow::{DynFlow, FlowSpec};
 use segue_core::ids::{PhaseName, Seq, SessionId};
-use segue_core::phase::PhaseGraph;
-use segue_core::phase::render_mermaid;
-use segue_core::phase::{Guard, TransitionProposer};
-use segue_core::session::{PhaseGraphStatus, SessionState};
+use segue_core::phase::{Guard, PhaseGraph, PhaseTransitionProposer, render_mermaid};
+use segue_core::session::{PhaseGraphStateWithHistory, SessionState};
 use segue_engine::Engine;
 use serde_json::{Value, json};
 
 use super::send::check_turn_outcome;
 use super::session_actions::{follow_until_idle, live_output_for, start_on_existing_store};
-use crate::cli::{GlobalArgs, PhaseAction, PhaseArgs, PhaseGraphSelectorArgs};
-use crate::follow::LiveOutputTarget;
+use crate::cli::{GlobalArgs, PhaseArgs, PhaseGraphSelectorArgs, PhaseSubcommand};
+use crate::follow::LiveTurnOutputMode;
 use crate::journal_pager::JournalPager;
-use crate::print::{self, RenderOptions, number_format, paint::Paint};
+use crate::print::{self, CliOutputCapabilities, number_format, paint::Paint};
 use crate::setup::EngineStartOptions;
 use crate::{name_lookup, setup};
 use graph_lookup::resolve_phase_key;
@@ -49,14 +47,14 @@ async fn print_phases(global: &GlobalArgs, session: &str, as_mermaid: bool) -> a
         let graphs: Vec<Value> = reports.iter().map(phase_report_json).collect();
         return print::print_json(&json!({ "session": session, "graphs": graphs }));
     }
-    print::write_stdout(&render_phase_reports(flow.spec(), &reports, RenderOptions::for_stdout().paint))
+    print::write_stdout(&render_phase_reports(flow.spec(), &reports, CliOutputCapabilities::for_stdout().paint))
 }
 
 /// The status of one phase graph of a session.
 pub(crate) struct PhaseGraphWithStatus<'g> {
     pub key: PhaseGraphKey,
     pub graph: &'g PhaseGraph,
-    pub status: PhaseGraphStatus,
+    pub status: PhaseGraphStateWithHistory,
     /// The phases that the user may enter now.
     pub allowed_phases: Vec<PhaseName>,
 }
@@ -75,7 +73,7 @@ pub(crate) async fn load_phase_reports<'r>(
     for key in state.session.phase_graph_keys(flow.spec()) {
         let Some(graph) = flow.spec().graphs.get(&key.graph) else { continue };
         let status = state.session.phase_graph_status(graph, &key);
-        let allowed_phases = engine.allowed_phases(session, flow, state, &key, &TransitionProposer::User).await?;
+        let allowed_phases = engine.allowed_phases(session, flow, state, &key, &PhaseTransitionProposer::User).await?;
         reports.push(PhaseGraphWithStatus { key, graph, status, allowed_phases });
     }
     Ok(reports)
@@ -142,7 +140,7 @@ fn phase_report_json(report: &PhaseGraphWithStatus<'_>) -> Value {
     })
 }
 
-async fn change_phase(global: &GlobalArgs, session: &str, action: PhaseAction) -> anyhow::Result<()> {
+async fn change_phase(global: &GlobalArgs, session: &str, action: PhaseSubcommand) -> anyhow::Result<()> {
     let running = start_on_existing_store(global, EngineStartOptions::for_command(None)).await?;
     let engine = &running.engine;
     let session = name_lookup::resolve_session(engine, session).await?;
@@ -152,15 +150,15 @@ async fn change_phase(global: &GlobalArgs, session: &str, action: PhaseAction) -
         resolve_phase_key(flow.spec(), &state.session, to, &names, "with --owner").map_err(anyhow::Error::msg)
     };
     let command = match action {
-        PhaseAction::Propose { to, reason, graph } => {
+        PhaseSubcommand::Propose { to, reason, graph } => {
             let to = PhaseName::from(to);
             OperatorCommand::Propose { phase: phase(Some(&to), &graph)?, to, reason }
         }
-        PhaseAction::Grant { to, graph } => {
+        PhaseSubcommand::Grant { to, graph } => {
             let to = PhaseName::from(to);
             OperatorCommand::Grant { phase: phase(Some(&to), &graph)?, to }
         }
-        PhaseAction::Rollback { visit, graph } => OperatorCommand::RollBack { phase: phase(None, &graph)?, visit },
+        PhaseSubcommand::Rollback { visit, graph } => OperatorCommand::RollBack { phase: phase(None, &graph)?, visit },
     };
     engine.apply_command(&session, command).await?;
     let outcome = read_phase_outcome(engine, &session, state.session.last_seq).await;
@@ -172,7 +170,7 @@ async fn change_phase(global: &GlobalArgs, session: &str, action: PhaseAction) -
         return print::print_json(&json!({ "session": session, "outcome": outcome, "replies": turn.replies }));
     }
     print::write_stdout(&outcome.iter().map(|line| format!("{line}\n")).collect::<String>())?;
-    if live == LiveOutputTarget::Off && !turn.replies.is_empty() {
+    if live == LiveTurnOutputMode::Off && !turn.replies.is_empty() {
         print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
     }
     check_turn_outcome(&turn.outcome)

@@ -2,19 +2,19 @@
 //! side. The conversation does not change.
 
 use anyhow::bail;
-use segue_core::decide::RecomputeOverrides;
+use segue_core::decide::RecomputeCallOverrides;
 use segue_core::ids::{CallId, SessionId};
-use segue_engine::{ComparedCallAnswer, Engine, OriginalOrRerunCall, RecomputeResult};
+use segue_engine::{ComparedCallAnswer, ComparedCallRun, Engine, RecomputedCallComparison};
 use serde_json::{Value, json};
 
-use crate::cli::{GlobalArgs, RecomputeArgs};
+use crate::cli::{GlobalArgs, RecomputeCallArgs};
 use crate::print::side_by_side::render_side_by_side;
 use crate::print::text::to_single_line;
-use crate::print::{self, RenderOptions, number_format};
+use crate::print::{self, CliOutputCapabilities, number_format};
 use crate::setup::{EngineStartOptions, start_engine};
 use crate::{name_lookup, setting_values};
 
-pub(crate) async fn run_recompute(global: &GlobalArgs, arguments: RecomputeArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_recompute(global: &GlobalArgs, arguments: RecomputeCallArgs) -> anyhow::Result<()> {
     let (session, call) = name_lookup::parse_session_and_call(&arguments.session_and_call)?;
     let running = start_engine(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
     running.print_rehearsal_warning();
@@ -26,7 +26,7 @@ pub(crate) async fn run_recompute(global: &GlobalArgs, arguments: RecomputeArgs)
     if global.json {
         return print::print_json(&recompute_result_json(&session, &result));
     }
-    print::write_stdout(&render_recompute_result(&result, RenderOptions::for_stdout()))?;
+    print::write_stdout(&render_recompute_result(&result, CliOutputCapabilities::for_stdout()))?;
     match &result.rerun.answer {
         Ok(_) => Ok(()),
         Err(reason) => bail!("{} was not answered: {reason}", result.rerun.call),
@@ -40,9 +40,9 @@ pub(crate) async fn recompute_call(
     call: CallId,
     model: Option<&str>,
     set: &[String],
-) -> anyhow::Result<RecomputeResult> {
+) -> anyhow::Result<RecomputedCallComparison> {
     let (flow, _) = engine.load_session(session).await?;
-    let options = RecomputeOverrides {
+    let options = RecomputeCallOverrides {
         model: model.map(Into::into),
         settings: setting_values::parse_settings(flow.spec(), set)?,
     };
@@ -50,14 +50,14 @@ pub(crate) async fn recompute_call(
 }
 
 /// Renders both answers side by side.
-pub(crate) fn render_recompute_result(result: &RecomputeResult, screen: RenderOptions) -> String {
-    let RecomputeResult { role, original, rerun, changed_fragments } = result;
+pub(crate) fn render_recompute_result(result: &RecomputedCallComparison, screen: CliOutputCapabilities) -> String {
+    let RecomputedCallComparison { role, original, rerun, changed_fragments } = result;
     let fragments: Vec<&str> = changed_fragments.iter().map(|name| name.as_str()).collect();
     let changed = match fragments.as_slice() {
         [] => String::new(),
         names => format!(" · changed fragments: {}", names.join(", ")),
     };
-    let heading = |run: &OriginalOrRerunCall, label: &str| {
+    let heading = |run: &ComparedCallRun, label: &str| {
         format!("{label}: {} {role} on {}{}", run.call, run.model, format_answer_usage(run))
     };
     let (left, right) = (heading(original, "original"), heading(rerun, "recomputed"));
@@ -66,7 +66,7 @@ pub(crate) fn render_recompute_result(result: &RecomputeResult, screen: RenderOp
     format!("{columns}\n{}\n", screen.paint.dim(to_single_line(&footer)))
 }
 
-fn format_answer_usage(run: &OriginalOrRerunCall) -> String {
+fn format_answer_usage(run: &ComparedCallRun) -> String {
     let Ok(ComparedCallAnswer { usage, cost_microusd, duration_ms, .. }) = &run.answer else { return String::new() };
     let count = |tokens: u32| number_format::format_count(u64::from(tokens));
     let cost = number_format::format_cost(*cost_microusd);
@@ -79,15 +79,15 @@ fn format_answer_usage(run: &OriginalOrRerunCall) -> String {
 }
 
 /// Returns the flow's summary of an answer, or its text if the flow has none.
-fn answer_text(run: &OriginalOrRerunCall) -> String {
+fn answer_text(run: &ComparedCallRun) -> String {
     match &run.answer {
         Ok(answer) => answer.answer_summary.clone().unwrap_or_else(|| answer.text.clone()),
         Err(reason) => format!("({reason})"),
     }
 }
 
-fn recompute_result_json(session: &SessionId, result: &RecomputeResult) -> Value {
-    let run_json = |run: &OriginalOrRerunCall| {
+fn recompute_result_json(session: &SessionId, result: &RecomputedCallComparison) -> Value {
+    let run_json = |run: &ComparedCallRun| {
         let answer = run.answer.as_ref().ok();
         json!({
             "call": run.call.to_string(),

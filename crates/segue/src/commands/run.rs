@@ -8,16 +8,16 @@ use segue_core::decide::OperatorCommand;
 use segue_core::event::{Event, ToolRunHoldReason, TurnOutcome};
 use segue_core::ids::{FlowName, MessageId, SessionId};
 use segue_core::session::Session;
-use segue_engine::{Engine, SessionOptions, SessionUpdate, Subscription, TurnReport, UserMessage};
+use segue_engine::{Engine, SessionOptions, SessionSubscription, SessionUpdate, TurnReport, UserMessage};
 use serde_json::{Value, json};
 
 use super::send::{read_message, usage_json};
 use super::session_actions::live_output_for;
-use crate::cli::{GlobalArgs, RunApprovalPolicy, RunArgs};
-use crate::follow::LiveOutputTarget;
+use crate::cli::{GlobalArgs, UnattendedRunApprovalPolicy, UnattendedRunArgs};
+use crate::follow::LiveTurnOutputMode;
 use crate::print::{self, stderr_paint};
-use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
-use crate::tool_run_lines::ToolRunLines;
+use crate::setup::{EngineStartOptions, EngineWithSessionDefaults, start_engine};
+use crate::tool_run_lines::ToolRunLineBuilder;
 use crate::{SilentExit, name_lookup, setting_values};
 
 /// The flow of a run that names none.
@@ -39,7 +39,7 @@ const EXIT_CODE_BUDGET: u8 = 3;
 /// The exit code if the work ended without a passing check or a confirmation.
 const EXIT_CODE_UNVERIFIED: u8 = 4;
 
-pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_request(global: &GlobalArgs, arguments: UnattendedRunArgs) -> anyhow::Result<()> {
     let budget_microusd = arguments.budget.map(budget_to_micros).transpose()?;
     let text = arguments.message.as_deref().map(read_message).transpose()?;
     let running = start_engine(global, EngineStartOptions::for_session_args(&arguments.session_args)).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyh
         session: &session,
         approvals: arguments.approvals,
         live: live_output_for(global),
-        tool_runs: ToolRunLines::default(),
+        tool_runs: ToolRunLineBuilder::default(),
         budget_microusd,
         spent_microusd: 0,
         is_over_budget: false,
@@ -98,28 +98,39 @@ pub(crate) async fn run_request(global: &GlobalArgs, arguments: RunArgs) -> anyh
 }
 
 /// What a run does.
-enum RunWork {
+enum NewOrInterruptedRunMessage {
     Send(String),
     /// The turn of this message was interrupted, and continues.
     Continue(MessageId),
 }
 
-fn choose_work(session: &Session, id: &SessionId, text: Option<String>, has_spec: bool) -> anyhow::Result<RunWork> {
+fn choose_work(
+    session: &Session,
+    id: &SessionId,
+    text: Option<String>,
+    has_spec: bool,
+) -> anyhow::Result<NewOrInterruptedRunMessage> {
     if let Some(text) = text {
-        return Ok(RunWork::Send(text));
+        return Ok(NewOrInterruptedRunMessage::Send(text));
     }
     let running = session.current_turn.iter().flat_map(|turn| &turn.messages);
     match running.chain(&session.queued_messages).next() {
-        Some(message) => Ok(RunWork::Continue(message.message)),
-        None if has_spec && session.last_ids.turn.0 == 0 => Ok(RunWork::Send(SPEC_MESSAGE.to_owned())),
+        Some(message) => Ok(NewOrInterruptedRunMessage::Continue(message.message)),
+        None if has_spec && session.last_ids.turn.0 == 0 => {
+            Ok(NewOrInterruptedRunMessage::Send(SPEC_MESSAGE.to_owned()))
+        }
         None => bail!("session `{id}` has no unfinished turn to continue; write what to do"),
     }
 }
 
-async fn carry_out(engine: &Engine, session: &SessionId, work: RunWork) -> Result<TurnReport, segue_engine::Error> {
+async fn carry_out(
+    engine: &Engine,
+    session: &SessionId,
+    work: NewOrInterruptedRunMessage,
+) -> Result<TurnReport, segue_engine::Error> {
     match work {
-        RunWork::Send(text) => engine.send_and_wait(session, UserMessage::from(text)).await,
-        RunWork::Continue(message) => {
+        NewOrInterruptedRunMessage::Send(text) => engine.send_and_wait(session, UserMessage::from(text)).await,
+        NewOrInterruptedRunMessage::Continue(message) => {
             engine.wake_session(session).await?;
             engine.follow_turn(session, message).await
         }
@@ -145,7 +156,7 @@ fn budget_to_micros(dollars: f64) -> anyhow::Result<u64> {
     Ok((dollars * 1e6).round() as u64)
 }
 
-async fn open_session(running: &RunningEngine, arguments: &RunArgs) -> anyhow::Result<SessionId> {
+async fn open_session(running: &EngineWithSessionDefaults, arguments: &UnattendedRunArgs) -> anyhow::Result<SessionId> {
     let engine = &running.engine;
     let session_args = &arguments.session_args;
     if let Some(name) = &session_args.session
@@ -191,19 +202,19 @@ async fn open_session(running: &RunningEngine, arguments: &RunArgs) -> anyhow::R
 struct UnattendedRunMonitor<'e> {
     engine: &'e Engine,
     session: &'e SessionId,
-    approvals: RunApprovalPolicy,
-    live: LiveOutputTarget,
-    tool_runs: ToolRunLines,
+    approvals: UnattendedRunApprovalPolicy,
+    live: LiveTurnOutputMode,
+    tool_runs: ToolRunLineBuilder,
     budget_microusd: Option<u64>,
     spent_microusd: u64,
     is_over_budget: bool,
 }
 
 impl UnattendedRunMonitor<'_> {
-    async fn follow(&mut self, updates: &mut Subscription) -> anyhow::Result<()> {
+    async fn follow(&mut self, updates: &mut SessionSubscription) -> anyhow::Result<()> {
         let SessionUpdate::Event(recorded) = updates.next_update().await? else { return Ok(()) };
         let line = self.tool_runs.apply_event(&recorded);
-        if let Some(line) = line.filter(|_| self.live != LiveOutputTarget::Json) {
+        if let Some(line) = line.filter(|_| self.live != LiveTurnOutputMode::Json) {
             print::write_stderr_line(&stderr_paint().dim(line));
         }
         match &recorded.event {
@@ -217,13 +228,13 @@ impl UnattendedRunMonitor<'_> {
             }
             Event::ToolRunHeld { run, reason: ToolRunHoldReason::Approval, .. } => {
                 let command = match self.approvals {
-                    RunApprovalPolicy::Approve => OperatorCommand::Approve {
+                    UnattendedRunApprovalPolicy::Approve => OperatorCommand::Approve {
                         run: *run,
                         arguments: None,
                         remember: false,
                         by: Some("segue run --approvals approve".to_owned()),
                     },
-                    RunApprovalPolicy::Deny => {
+                    UnattendedRunApprovalPolicy::Deny => {
                         OperatorCommand::Deny { run: *run, reason: "nobody is there to approve it".to_owned() }
                     }
                 };

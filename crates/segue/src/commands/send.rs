@@ -10,20 +10,20 @@ use segue_core::session::UsageTotals;
 use segue_engine::{Engine, Error, SessionOptions, UserMessage};
 use serde_json::{Value, json};
 
-use crate::cli::{ConversationArgs, GlobalArgs, SendArgs};
+use crate::cli::{GlobalArgs, SendMessageArgs, SessionAndReplySourceArgs};
 use crate::follow::{
-    FollowOutcome, FollowedCall, FollowedCallOutcome, FollowedTurn, LiveOutputTarget, SessionFollower,
+    FollowedCall, FollowedCallOutcome, FollowedTurnResult, LiveTurnOutputMode, SessionFollowOutcome, SessionFollower,
     blocking_tool_run, sum_call_usage,
 };
 use crate::limits::STDIN_BYTES_MAX;
 use crate::print::{self, stderr_paint};
-use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
+use crate::setup::{EngineStartOptions, EngineWithSessionDefaults, start_engine};
 use crate::{SilentExit, image, name_lookup, setting_values};
 
 /// The exit code of a program that was interrupted by Ctrl-C.
 pub(crate) const EXIT_CODE_INTERRUPTED: u8 = 130;
 
-pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendMessageArgs) -> anyhow::Result<()> {
     let text = read_message(&arguments.message)?;
     let images = arguments.image.iter().map(|file| image::load_image(file)).collect::<anyhow::Result<Vec<_>>>()?;
     let running = start_engine(global, EngineStartOptions::for_session_args(&arguments.session_args)).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
         outcome => outcome?,
     };
     match outcome {
-        FollowOutcome::TurnFinished(turn) => {
+        SessionFollowOutcome::TurnFinished(turn) => {
             let (_, state) = engine.load_session(&session).await?;
             engine.shutdown().await;
             if global.json {
@@ -52,7 +52,7 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
                     &state.session.phases_label(),
                     running.uses_rehearsal_model(),
                 ))?;
-            } else if live == LiveOutputTarget::Off && !turn.replies.is_empty() {
+            } else if live == LiveTurnOutputMode::Off && !turn.replies.is_empty() {
                 print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
             }
             for warning in turn.calls.iter().filter_map(FollowedCall::truncation_warning) {
@@ -60,9 +60,11 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
             }
             check_turn_outcome(&turn.outcome)
         }
-        FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, &session, call).await),
-        FollowOutcome::AwaitingToolDecision(run) => Err(awaiting_tool_decision_error(engine, &session, run).await),
-        FollowOutcome::Interrupted(turn) => {
+        SessionFollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, &session, call).await),
+        SessionFollowOutcome::AwaitingToolDecision(run) => {
+            Err(awaiting_tool_decision_error(engine, &session, run).await)
+        }
+        SessionFollowOutcome::Interrupted(turn) => {
             if turn.is_some() {
                 engine.apply_command(&session, OperatorCommand::Cancel { turn }).await?;
                 print::write_stderr_line(&format!("cancelled the turn; the session is `{session}`"));
@@ -79,8 +81,8 @@ pub(crate) async fn run_send(global: &GlobalArgs, arguments: SendArgs) -> anyhow
 
 /// Finds or creates the session of a message. Returns `true` with a session that was created.
 async fn find_or_open_session(
-    running: &RunningEngine,
-    session_args: &ConversationArgs,
+    running: &EngineWithSessionDefaults,
+    session_args: &SessionAndReplySourceArgs,
 ) -> anyhow::Result<(SessionId, bool)> {
     let engine = &running.engine;
     let flow = session_args.flow.as_deref().map(|flow| name_lookup::resolve_flow(engine, flow)).transpose()?;
@@ -115,16 +117,16 @@ async fn send_and_follow(
     engine: &Engine,
     session: &SessionId,
     message: UserMessage,
-    live: LiveOutputTarget,
-) -> anyhow::Result<FollowOutcome> {
+    live: LiveTurnOutputMode,
+) -> anyhow::Result<SessionFollowOutcome> {
     let (_, before) = engine.load_session(session).await?;
     let before = &before.session;
     let id = engine.send_message(session, message).await?;
     if let Some((call, _)) = before.calls_awaiting_operator().next() {
-        return Ok(FollowOutcome::AwaitingOperator(*call));
+        return Ok(SessionFollowOutcome::AwaitingOperator(*call));
     }
     if let Some(run) = blocking_tool_run(before) {
-        return Ok(FollowOutcome::AwaitingToolDecision(run));
+        return Ok(SessionFollowOutcome::AwaitingToolDecision(run));
     }
     // A message that repeats an idempotency key was answered earlier, so the whole journal is read.
     let after = if id > before.last_ids.message { before.last_seq } else { segue_core::ids::Seq(0) };
@@ -202,7 +204,7 @@ pub(crate) fn check_turn_outcome(outcome: &TurnOutcome) -> anyhow::Result<()> {
 }
 
 /// Returns a finished turn as JSON.
-pub(crate) fn turn_json(session: &SessionId, turn: &FollowedTurn, phase: &str, rehearsal: bool) -> Value {
+pub(crate) fn turn_json(session: &SessionId, turn: &FollowedTurnResult, phase: &str, rehearsal: bool) -> Value {
     let (outcome, reason) = match &turn.outcome {
         TurnOutcome::Done => ("done", None),
         TurnOutcome::Failed { reason } => ("failed", Some(reason)),

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::cli::{GlobalArgs, ServeArgs};
 use crate::open_files::raise_open_files_limit;
 use crate::print::{self, stderr_paint};
-use crate::setup::{EngineStartOptions, LoadedConfig, ModelReplySource, load_config, start_engine};
+use crate::setup::{ConfigWithStorePath, EngineStartOptions, ModelRecordOrReplayMode, load_config, start_engine};
 use crate::store_location::ClusterNodeOptions;
 
 /// The environment variable with the secret that signs webhooks. There is no configuration key for it.
@@ -20,7 +20,7 @@ const WEBHOOK_SECRET_ENV: &str = "SEGUE_WEBHOOK_SECRET";
 const CLUSTER_SECRET_ENV: &str = "SEGUE_CLUSTER_SECRET";
 
 pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyhow::Result<()> {
-    let playback = ModelReplySource::from_args(arguments.script.as_deref(), None, None);
+    let playback = ModelRecordOrReplayMode::from_args(arguments.script.as_deref(), None, None);
     let cluster_secret = std::env::var(CLUSTER_SECRET_ENV).ok().filter(|secret| !secret.is_empty()).map(ClusterSecret);
     let node = ClusterNodeOptions {
         address: arguments.advertise.clone(),
@@ -35,7 +35,7 @@ pub(crate) async fn run_serve(global: &GlobalArgs, arguments: ServeArgs) -> anyh
         ..EngineStartOptions::default()
     };
     let running = start_engine(global, start).await?;
-    let LoadedConfig { config, .. } = load_config(global)?;
+    let ConfigWithStorePath { config, .. } = load_config(global)?;
     let ip = arguments.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let options = ServerOptions {
         address: SocketAddr::new(ip, arguments.port.unwrap_or(DEFAULT_PORT)),

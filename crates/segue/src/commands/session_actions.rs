@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 use segue_core::decide;
-use segue_core::event::UnknownToolRunResolution;
+use segue_core::event::UnknownToolRunOutcomeResolution;
 use segue_core::flow::FlowSpec;
 use segue_core::ids::{Seq, SessionId, ToolRunId};
 use segue_engine::{Engine, SessionResumePolicy};
@@ -13,15 +13,14 @@ use serde_json::{Value, json};
 use super::send::{
     EXIT_CODE_INTERRUPTED, awaiting_operator_error, awaiting_tool_decision_error, check_turn_outcome, turn_json,
 };
-use crate::SilentExit;
 use crate::cli::{
-    ApproveArgs, CancelArgs, DenyArgs, GlobalArgs, RenameArgs, ResolveArgs, RetryArgs, RunFlowCommandArgs,
-    UndoWriteArgs, UnknownOutcomeResolutionArg,
+    ApproveToolRunArgs, CancelTurnArgs, DenyToolRunArgs, GlobalArgs, RenameSessionArgs, ResolveUnknownOutcomeArgs,
+    RetryTurnArgs, RunFlowCommandArgs, UndoWriteArgs, UnknownOutcomeResolutionArg,
 };
-use crate::follow::{FollowOutcome, FollowedTurn, LiveOutputTarget, SessionFollower};
-use crate::print::{self, RenderOptions};
-use crate::setup::{EngineStartOptions, RunningEngine, start_engine};
-use crate::{name_lookup, setup};
+use crate::follow::{FollowedTurnResult, LiveTurnOutputMode, SessionFollowOutcome, SessionFollower};
+use crate::print::{self, CliOutputCapabilities};
+use crate::setup::{EngineStartOptions, EngineWithSessionDefaults, start_engine};
+use crate::{SilentExit, name_lookup, setup};
 
 /// Starts an engine on an existing store that records commands but makes no calls.
 async fn start_passive_engine(global: &GlobalArgs) -> anyhow::Result<Engine> {
@@ -37,13 +36,13 @@ async fn start_passive_engine(global: &GlobalArgs) -> anyhow::Result<Engine> {
 pub(crate) async fn start_on_existing_store(
     global: &GlobalArgs,
     start: EngineStartOptions<'_>,
-) -> anyhow::Result<RunningEngine> {
+) -> anyhow::Result<EngineWithSessionDefaults> {
     // A session cannot exist without a store, so none is created.
     setup::require_read_only_engine(global).await?.shutdown().await;
     start_engine(global, start).await
 }
 
-pub(crate) async fn rename_session(global: &GlobalArgs, arguments: RenameArgs) -> anyhow::Result<()> {
+pub(crate) async fn rename_session(global: &GlobalArgs, arguments: RenameSessionArgs) -> anyhow::Result<()> {
     let engine = start_passive_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     engine.apply_command(&session, decide::OperatorCommand::Rename { title: arguments.title }).await?;
@@ -56,7 +55,7 @@ pub(crate) async fn rename_session(global: &GlobalArgs, arguments: RenameArgs) -
     print::write_stdout(&format!("renamed {session} to “{title}”\n"))
 }
 
-pub(crate) async fn cancel_turn(global: &GlobalArgs, arguments: CancelArgs) -> anyhow::Result<()> {
+pub(crate) async fn cancel_turn(global: &GlobalArgs, arguments: CancelTurnArgs) -> anyhow::Result<()> {
     let engine = start_passive_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     let (_, state) = engine.load_session(&session).await?;
@@ -71,13 +70,16 @@ pub(crate) async fn cancel_turn(global: &GlobalArgs, arguments: CancelArgs) -> a
     print::write_stdout(&format!("cancelled {turn} of {session}\n"))
 }
 
-pub(crate) async fn retry_turn(global: &GlobalArgs, arguments: RetryArgs) -> anyhow::Result<()> {
+pub(crate) async fn retry_turn(global: &GlobalArgs, arguments: RetryTurnArgs) -> anyhow::Result<()> {
     let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
     send_command_and_follow(global, &running, &session, decide::OperatorCommand::Retry { turn: arguments.turn }).await
 }
 
-pub(crate) async fn resolve_unknown_outcome(global: &GlobalArgs, arguments: ResolveArgs) -> anyhow::Result<()> {
+pub(crate) async fn resolve_unknown_outcome(
+    global: &GlobalArgs,
+    arguments: ResolveUnknownOutcomeArgs,
+) -> anyhow::Result<()> {
     let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
     let command = parse_resolution(&arguments)?;
@@ -85,15 +87,15 @@ pub(crate) async fn resolve_unknown_outcome(global: &GlobalArgs, arguments: Reso
 }
 
 /// Returns the decision about a call or a tool run of unknown outcome.
-fn parse_resolution(arguments: &ResolveArgs) -> anyhow::Result<decide::OperatorCommand> {
-    let ResolveArgs { id, resolution, text, .. } = arguments;
+fn parse_resolution(arguments: &ResolveUnknownOutcomeArgs) -> anyhow::Result<decide::OperatorCommand> {
+    let ResolveUnknownOutcomeArgs { id, resolution, text, .. } = arguments;
     if let Ok(run) = id.parse::<ToolRunId>()
         && id.starts_with('x')
     {
         let resolution = match resolution {
-            UnknownOutcomeResolutionArg::Retry => UnknownToolRunResolution::RunAgain,
-            UnknownOutcomeResolutionArg::Fail => UnknownToolRunResolution::Fail,
-            UnknownOutcomeResolutionArg::Done => UnknownToolRunResolution::Done,
+            UnknownOutcomeResolutionArg::Retry => UnknownToolRunOutcomeResolution::RunAgain,
+            UnknownOutcomeResolutionArg::Fail => UnknownToolRunOutcomeResolution::Fail,
+            UnknownOutcomeResolutionArg::Done => UnknownToolRunOutcomeResolution::Done,
         };
         return Ok(decide::OperatorCommand::ResolveToolRun { run, resolution, text: text.clone() });
     }
@@ -102,14 +104,14 @@ fn parse_resolution(arguments: &ResolveArgs) -> anyhow::Result<decide::OperatorC
         bail!("--text is for tool runs, and {call} is a call");
     }
     let resolution = match resolution {
-        UnknownOutcomeResolutionArg::Retry => decide::UnknownCallResolution::Retry,
-        UnknownOutcomeResolutionArg::Fail => decide::UnknownCallResolution::Fail,
+        UnknownOutcomeResolutionArg::Retry => decide::UnknownCallOutcomeResolution::Retry,
+        UnknownOutcomeResolutionArg::Fail => decide::UnknownCallOutcomeResolution::Fail,
         UnknownOutcomeResolutionArg::Done => bail!("{call} is a call, which can only be retried or failed"),
     };
     Ok(decide::OperatorCommand::Resolve { call, resolution })
 }
 
-pub(crate) async fn approve_tool_run(global: &GlobalArgs, arguments: ApproveArgs) -> anyhow::Result<()> {
+pub(crate) async fn approve_tool_run(global: &GlobalArgs, arguments: ApproveToolRunArgs) -> anyhow::Result<()> {
     let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
     let edited = arguments.edit.as_deref().map(serde_json::from_str).transpose();
@@ -122,7 +124,7 @@ pub(crate) async fn approve_tool_run(global: &GlobalArgs, arguments: ApproveArgs
     send_command_and_follow(global, &running, &session, command).await
 }
 
-pub(crate) async fn deny_tool_run(global: &GlobalArgs, arguments: DenyArgs) -> anyhow::Result<()> {
+pub(crate) async fn deny_tool_run(global: &GlobalArgs, arguments: DenyToolRunArgs) -> anyhow::Result<()> {
     let running = start_on_existing_store(global, EngineStartOptions::for_command(arguments.script.as_deref())).await?;
     let session = name_lookup::resolve_session(&running.engine, &arguments.session).await?;
     let reason = arguments.reason.unwrap_or_default();
@@ -174,7 +176,7 @@ pub(crate) fn parse_flow_command(
 /// Applies a command, and follows the session until no work is pending.
 async fn send_command_and_follow(
     global: &GlobalArgs,
-    running: &RunningEngine,
+    running: &EngineWithSessionDefaults,
     session: &SessionId,
     command: decide::OperatorCommand,
 ) -> anyhow::Result<()> {
@@ -187,18 +189,18 @@ async fn send_command_and_follow(
     engine.shutdown().await;
     if global.json {
         print::print_json(&turn_json(session, &turn, &state.session.phases_label(), running.uses_rehearsal_model()))?;
-    } else if live == LiveOutputTarget::Off && !turn.replies.is_empty() {
+    } else if live == LiveTurnOutputMode::Off && !turn.replies.is_empty() {
         print::write_stdout(&format!("{}\n", turn.replies.join("\n\n")))?;
     }
     check_turn_outcome(&turn.outcome)
 }
 
 /// Whether replies are printed while they stream in: only as text on a terminal.
-pub(crate) fn live_output_for(global: &GlobalArgs) -> LiveOutputTarget {
-    match (global.json, RenderOptions::for_stdout().is_terminal) {
-        (true, _) => LiveOutputTarget::Json,
-        (false, true) => LiveOutputTarget::Stdout,
-        (false, false) => LiveOutputTarget::Off,
+pub(crate) fn live_output_for(global: &GlobalArgs) -> LiveTurnOutputMode {
+    match (global.json, CliOutputCapabilities::for_stdout().is_terminal) {
+        (true, _) => LiveTurnOutputMode::Json,
+        (false, true) => LiveTurnOutputMode::Stdout,
+        (false, false) => LiveTurnOutputMode::Off,
     }
 }
 
@@ -207,13 +209,15 @@ pub(crate) async fn follow_until_idle(
     engine: &Engine,
     session: &SessionId,
     after: Seq,
-    live: LiveOutputTarget,
-) -> anyhow::Result<FollowedTurn> {
+    live: LiveTurnOutputMode,
+) -> anyhow::Result<FollowedTurnResult> {
     match SessionFollower::start_after(engine, session, after, live).await?.follow_until_idle().await? {
-        FollowOutcome::TurnFinished(turn) => Ok(turn),
-        FollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, session, call).await),
-        FollowOutcome::AwaitingToolDecision(run) => Err(awaiting_tool_decision_error(engine, session, run).await),
-        FollowOutcome::Interrupted(_) => {
+        SessionFollowOutcome::TurnFinished(turn) => Ok(turn),
+        SessionFollowOutcome::AwaitingOperator(call) => Err(awaiting_operator_error(engine, session, call).await),
+        SessionFollowOutcome::AwaitingToolDecision(run) => {
+            Err(awaiting_tool_decision_error(engine, session, run).await)
+        }
+        SessionFollowOutcome::Interrupted(_) => {
             print::write_stderr_line("stopped waiting; pending work resumes at the next use of the session");
             engine.store().close().await?;
             Err(SilentExit(EXIT_CODE_INTERRUPTED).into())

@@ -5,13 +5,13 @@ use segue_engine::{Engine, parent_session_name};
 use segue_store::{PendingWorkStatus, SessionQuery, SessionSummary, StoredSessionListEntry};
 use serde_json::{Value, json};
 
-use crate::cli::{GlobalArgs, SessionsArgs};
+use crate::cli::{GlobalArgs, ListSessionsArgs};
 use crate::limits::TREE_SESSIONS_MAX;
 use crate::print::text_table::{ColumnLayout, TextTable};
-use crate::print::{self, RenderOptions, number_format};
+use crate::print::{self, CliOutputCapabilities, number_format};
 use crate::{name_lookup, setup};
 
-pub(crate) async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_sessions(global: &GlobalArgs, arguments: ListSessionsArgs) -> anyhow::Result<()> {
     let Some(engine) = setup::open_read_only_engine(global).await? else {
         return print_no_sessions(global, &arguments);
     };
@@ -33,7 +33,7 @@ pub(crate) async fn run_sessions(global: &GlobalArgs, arguments: SessionsArgs) -
     if page.entries.is_empty() {
         return print_no_sessions(global, &arguments);
     }
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     print::write_stdout(&session_table(&page.entries).render(screen.width, screen.paint))?;
     if page.next_cursor.is_some() {
         print::write_stdout(&screen.paint.dim(format!("the newest {}; use --limit for more\n", arguments.limit)))?;
@@ -87,7 +87,7 @@ async fn print_session_tree(
             ]);
         }
     }
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     print::write_stdout(&table.render(screen.width, screen.paint))
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn session_table(rows: &[StoredSessionListEntry]) -> TextTable {
     table
 }
 
-fn print_no_sessions(global: &GlobalArgs, arguments: &SessionsArgs) -> anyhow::Result<()> {
+fn print_no_sessions(global: &GlobalArgs, arguments: &ListSessionsArgs) -> anyhow::Result<()> {
     if global.json {
         return print::print_json(&json!([]));
     }

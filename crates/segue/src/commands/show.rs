@@ -11,14 +11,14 @@ use segue_engine::Engine;
 use serde_json::{Value, json};
 
 use super::send::usage_json;
-use crate::cli::{GlobalArgs, ShowArgs};
+use crate::cli::{GlobalArgs, ShowSessionArgs};
 use crate::journal_pager::JournalPager;
 use crate::print::text::to_single_line;
-use crate::print::{self, RenderOptions, number_format};
+use crate::print::{self, CliOutputCapabilities, number_format};
 use crate::{name_lookup, setup};
 use timeline::{ShownTextLength, Timeline};
 
-pub(crate) async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow::Result<()> {
+pub(crate) async fn run_show(global: &GlobalArgs, arguments: ShowSessionArgs) -> anyhow::Result<()> {
     let engine = setup::require_read_only_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     if global.json {
@@ -28,7 +28,7 @@ pub(crate) async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow
         return print_events(&engine, &session, text_length_for(&arguments)).await;
     }
     let (flow, state) = engine.load_session(&session).await?;
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     print::write_stdout(&render_session_heading(&session, &state.session, screen))?;
     let mut journal = JournalPager::from_start(&engine, &session);
     let mut timeline = Timeline::new(screen, text_length_for(&arguments), flow);
@@ -48,11 +48,11 @@ pub(crate) async fn run_show(global: &GlobalArgs, arguments: ShowArgs) -> anyhow
     }
 }
 
-fn text_length_for(arguments: &ShowArgs) -> ShownTextLength {
+fn text_length_for(arguments: &ShowSessionArgs) -> ShownTextLength {
     if arguments.full { ShownTextLength::Full } else { ShownTextLength::Short }
 }
 
-fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptions) -> String {
+fn render_session_heading(id: &SessionId, session: &Session, screen: CliOutputCapabilities) -> String {
     let paint = screen.paint;
     let mut lines = vec![format!("{}  {}", paint.bold(id), to_single_line(&session.title))];
     let flow = session.flow.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -94,7 +94,7 @@ fn render_session_heading(id: &SessionId, session: &Session, screen: RenderOptio
 }
 
 async fn print_events(engine: &Engine, session: &SessionId, length: ShownTextLength) -> anyhow::Result<()> {
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     let mut journal = JournalPager::from_start(engine, session);
     loop {
         let events = journal.next_page().await?;

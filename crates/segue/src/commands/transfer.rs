@@ -9,7 +9,7 @@ use segue_core::ids::{Seq, SessionId, TurnId};
 use segue_engine::{Engine, SessionResumePolicy};
 use serde_json::json;
 
-use crate::cli::{ExportArgs, ForkArgs, GlobalArgs, ImportArgs};
+use crate::cli::{ExportSessionArgs, ForkSessionArgs, GlobalArgs, ImportSessionArgs};
 use crate::journal_pager::JournalPager;
 use crate::setup::{EngineStartOptions, start_engine};
 use crate::{name_lookup, print, setup};
@@ -19,7 +19,7 @@ fn passive_start_options() -> EngineStartOptions<'static> {
     EngineStartOptions { recovery: SessionResumePolicy::Never, ..EngineStartOptions::default() }
 }
 
-pub(crate) async fn fork_session(global: &GlobalArgs, arguments: ForkArgs) -> anyhow::Result<()> {
+pub(crate) async fn fork_session(global: &GlobalArgs, arguments: ForkSessionArgs) -> anyhow::Result<()> {
     setup::require_read_only_engine(global).await?.shutdown().await;
     let engine = start_engine(global, passive_start_options()).await?.engine;
     let from = name_lookup::resolve_session(&engine, &arguments.session).await?;
@@ -67,7 +67,7 @@ async fn resolve_fork_point(engine: &Engine, session: &SessionId, given: &str) -
     bail!("session `{session}` has no finished turn {wanted}; the nearest are {}", near.join(", "))
 }
 
-pub(crate) async fn export_session(global: &GlobalArgs, arguments: ExportArgs) -> anyhow::Result<()> {
+pub(crate) async fn export_session(global: &GlobalArgs, arguments: ExportSessionArgs) -> anyhow::Result<()> {
     let engine = setup::require_read_only_engine(global).await?;
     let session = name_lookup::resolve_session(&engine, &arguments.session).await?;
     let Some(file) = &arguments.output else {
@@ -101,7 +101,7 @@ async fn write_export_atomically(engine: &Engine, session: &SessionId, file: &Pa
     result
 }
 
-pub(crate) async fn import_session(global: &GlobalArgs, arguments: ImportArgs) -> anyhow::Result<()> {
+pub(crate) async fn import_session(global: &GlobalArgs, arguments: ImportSessionArgs) -> anyhow::Result<()> {
     let mut bytes = Vec::new();
     let read_error = || format!("cannot read {}", arguments.file.display());
     if arguments.file.as_os_str() == "-" {

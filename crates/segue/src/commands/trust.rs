@@ -6,18 +6,17 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use serde_json::json;
 
-use crate::cli::{FolderTrustAction, GlobalArgs, TrustArgs};
+use crate::cli::{FolderTrustArgs, FolderTrustSubcommand, GlobalArgs};
 use crate::config::UserDirs;
-use crate::print;
 use crate::print::text::to_single_line;
-use crate::setup;
-use crate::trust::{ConfigTrustStatus, FolderTrust, TrustedFolders, canonical_folder};
+use crate::trust::{ConfigTrustStatus, FolderTrustAssessment, TrustedFolders, canonical_folder};
+use crate::{print, setup};
 
-pub(crate) fn run_trust(global: &GlobalArgs, arguments: TrustArgs) -> anyhow::Result<()> {
+pub(crate) fn run_trust(global: &GlobalArgs, arguments: FolderTrustArgs) -> anyhow::Result<()> {
     match arguments.action {
         None => show_trust(global),
-        Some(FolderTrustAction::Add { yes }) => add_trust(global, yes),
-        Some(FolderTrustAction::Revoke { folder }) => revoke_trust(global, folder),
+        Some(FolderTrustSubcommand::Add { yes }) => add_trust(global, yes),
+        Some(FolderTrustSubcommand::Revoke { folder }) => revoke_trust(global, folder),
     }
 }
 
@@ -62,7 +61,7 @@ fn no_folder_config_message(global: &GlobalArgs) -> String {
     }
 }
 
-fn describe_trust(trust: &FolderTrust) -> String {
+fn describe_trust(trust: &FolderTrustAssessment) -> String {
     let (file, status) = (trust.display_file(), trust.status.describe());
     let wants: String = trust.requests.iter().map(|request| format!("  {}\n", request.description)).collect();
     match trust.status {

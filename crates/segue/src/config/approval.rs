@@ -2,7 +2,7 @@
 
 use super::table_reader::{ConfigError, ConfigTable};
 use super::{Config, ConfigValue, ConfigValueOrigin};
-use segue_core::flow::{ToolApprovalRules, ToolRunPattern};
+use segue_core::flow::{OperatorToolApprovalRules, ToolRunPattern};
 
 pub(super) const APPROVAL_KEYS: [&str; 2] = ["ask", "allow"];
 
@@ -35,9 +35,9 @@ fn parse_pattern(pattern: &ConfigValue<String>) -> Result<ToolRunPattern, String
 
 impl ApprovalConfig {
     /// Returns the rules for the engine. All patterns were checked when they were read.
-    pub(crate) fn to_rules(&self) -> ToolApprovalRules {
+    pub(crate) fn to_rules(&self) -> OperatorToolApprovalRules {
         let parse = |patterns: &[ConfigValue<String>]| patterns.iter().flat_map(parse_pattern).collect();
-        ToolApprovalRules { ask: parse(&self.ask), allow: parse(&self.allow) }
+        OperatorToolApprovalRules { ask: parse(&self.ask), allow: parse(&self.allow) }
     }
 
     /// Returns the patterns as rows for `segue config`.

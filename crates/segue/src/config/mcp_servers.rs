@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use segue_flows::assistant::domain::McpServerConfig;
 use segue_flows::mcp_tools::is_mcp_server_name;
 use segue_flows::project::definition::{FlowDefinition, FlowDefinitionErrors, FlowFileMistake};
-use segue_mcp::McpAgentServer;
+use segue_mcp::McpServerWithAllowedOwners;
 
 use super::table_reader::{ConfigError, ConfigTable};
 use super::{Config, ConfigValue, ConfigValueOrigin};
@@ -39,7 +39,7 @@ pub(super) fn read_mcp_servers(servers: &ConfigTable<'_>, config: &mut Config) -
         if let Some(problem) = connection.connection_errors().first() {
             return Err(table.table_error(format!("`mcp_servers.{}`: {problem}", named.name)));
         }
-        let value = McpAgentServer { connection, owners: strings("owners")? };
+        let value = McpServerWithAllowedOwners { connection, owners: strings("owners")? };
         let origin = servers.origin_at(named.offset);
         config.mcp_servers.insert(named.name.clone(), ConfigValue { value, origin });
     }
@@ -63,7 +63,7 @@ pub(super) fn check_listed_servers(top: &ConfigTable<'_>, config: &Config) -> Re
 
 impl Config {
     /// Returns the servers for the host of their tools.
-    pub(crate) fn mcp_agent_servers(&self) -> BTreeMap<String, McpAgentServer> {
+    pub(crate) fn mcp_agent_servers(&self) -> BTreeMap<String, McpServerWithAllowedOwners> {
         self.mcp_servers.iter().map(|(name, server)| (name.clone(), server.value.clone())).collect()
     }
 

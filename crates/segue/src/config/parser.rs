@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use segue_core::event::MidTurnPolicy;
-use segue_core::flow::collect_named_models;
-use segue_core::flow::{DynFlow, FlowSpec};
+use segue_core::flow::{DynFlow, FlowSpec, collect_named_models};
 use segue_core::ids::{FlowName, ModelName, RoleName};
 use segue_engine::limits::MODEL_CONCURRENT_CALLS_MAX;
 use segue_models::ModelCatalog;
@@ -15,16 +14,14 @@ use toml::de::{DeTable, DeValue};
 
 use super::approval::{self, APPROVAL_KEYS};
 use super::flow_files::{self, FLOW_FILE_KEY};
-use super::mcp_servers;
-use super::prompts;
 use super::records::{self, RECORDS_KEYS};
 use super::server_limits::{self, SERVER_KEYS};
 use super::table_reader::{ConfigError, ConfigFileText, ConfigTable, ConfigTableEntry};
 use super::vendor_model::{self, VENDOR_KEYS};
-use super::workspaces;
 use super::{
     Config, ConfigValue, ConfigValueOrigin, FlowSettingConfig, MODEL_KIND_NAMES, ModelCallLimitsConfig, ModelConfig,
-    ModelConfigKind, ModelDiscoverySetting, REHEARSAL_MODEL_NAME, RehearsalSpeed, RoleModelConfig,
+    ModelConfigKind, ModelDiscoverySetting, REHEARSAL_MODEL_NAME, RehearsalSpeed, RoleModelConfig, mcp_servers,
+    prompts, workspaces,
 };
 use crate::setting_values::{invalid_setting_message, toml_to_json};
 use crate::store_location::StoreLocation;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use segue_core::event::SessionOpened;
 use segue_engine::SessionPlacement;
 use segue_flows::workspace_tools::WORKSPACE_SETTING;
-use segue_tools::{NetworkPolicy, SandboxPolicy, WorkspaceConfig, WorkspaceRegistry};
+use segue_tools::{CommandNetworkPolicy, CommandSandboxPolicy, WorkspaceConfig, WorkspaceRegistry};
 
 use super::table_reader::{ConfigError, ConfigTable};
 use super::{Config, ConfigValue, ConfigValueOrigin};
@@ -28,8 +28,11 @@ pub(super) const WORKSPACE_KEYS: [&str; 12] = [
     "network",
 ];
 
-const SANDBOX_NAMES: [(&str, SandboxPolicy); 3] =
-    [("auto", SandboxPolicy::Auto), ("required", SandboxPolicy::Required), ("off", SandboxPolicy::Off)];
+const SANDBOX_NAMES: [(&str, CommandSandboxPolicy); 3] = [
+    ("auto", CommandSandboxPolicy::Auto),
+    ("required", CommandSandboxPolicy::Required),
+    ("off", CommandSandboxPolicy::Off),
+];
 
 /// Reads `[workspaces]`.
 pub(super) fn read_workspaces(
@@ -57,8 +60,8 @@ pub(super) fn read_workspaces(
             Ok(strings(key)?.iter().map(|path| resolve_user_path(file, path)).collect())
         };
         let network = match table.boolean("network")? {
-            Some(ConfigValue { value: false, .. }) => NetworkPolicy::Denied,
-            Some(ConfigValue { value: true, .. }) | None => NetworkPolicy::Allowed,
+            Some(ConfigValue { value: false, .. }) => CommandNetworkPolicy::Denied,
+            Some(ConfigValue { value: true, .. }) | None => CommandNetworkPolicy::Allowed,
         };
         let value = WorkspaceConfig {
             folder: resolve_user_path(file, &folder.value),
@@ -152,7 +155,7 @@ impl Config {
                 add("placement", label.clone());
             }
             add("sandbox", sandbox.to_owned());
-            add("network", (value.network == NetworkPolicy::Allowed).to_string());
+            add("network", (value.network == CommandNetworkPolicy::Allowed).to_string());
         }
         rows
     }

@@ -3,18 +3,18 @@
 
 use segue_core::ids::CallId;
 
-use super::LiveOutputTarget;
+use super::LiveTurnOutputMode;
 use crate::print::text::sanitize_for_terminal;
 
 #[derive(Debug)]
 pub(super) struct LiveReplyPrinter {
-    live: LiveOutputTarget,
+    live: LiveTurnOutputMode,
     active_attempt: Option<(CallId, u32)>,
     printed_text: String,
 }
 
 impl LiveReplyPrinter {
-    pub(crate) fn new(live: LiveOutputTarget) -> Self {
+    pub(crate) fn new(live: LiveTurnOutputMode) -> Self {
         Self { live, active_attempt: None, printed_text: String::new() }
     }
 
@@ -24,7 +24,7 @@ impl LiveReplyPrinter {
 
     /// Returns the output for another chunk of a call's reply.
     pub(crate) fn push_chunk(&mut self, call: CallId, attempt: u32, text: &str) -> String {
-        if self.live != LiveOutputTarget::Stdout {
+        if self.live != LiveTurnOutputMode::Stdout {
             return String::new();
         }
         let mut out = String::new();
@@ -42,7 +42,7 @@ impl LiveReplyPrinter {
 
     /// Returns the output for a complete reply: what is still missing of it.
     pub(crate) fn finish_reply(&mut self, call: Option<CallId>, text: &str) -> String {
-        if self.live != LiveOutputTarget::Stdout {
+        if self.live != LiveTurnOutputMode::Stdout {
             return String::new();
         }
         let active = self.active_attempt.map(|(call, _)| call);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn printed_chunks_are_not_repeated() {
-        let mut printer = LiveReplyPrinter::new(LiveOutputTarget::Stdout);
+        let mut printer = LiveReplyPrinter::new(LiveTurnOutputMode::Stdout);
         let out = printer.push_chunk(A, 1, "Hel")
             + &printer.push_chunk(A, 1, "lo")
             + &printer.finish_reply(Some(A), "Hello there");
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn concurrent_replies_do_not_mix() {
-        let mut printer = LiveReplyPrinter::new(LiveOutputTarget::Stdout);
+        let mut printer = LiveReplyPrinter::new(LiveTurnOutputMode::Stdout);
         let out =
             printer.push_chunk(A, 1, "one ") + &printer.push_chunk(B, 1, "two") + &printer.push_chunk(A, 1, "three");
         assert_eq!(
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_new_attempt_and_a_different_text_start_on_a_new_line() {
-        let mut printer = LiveReplyPrinter::new(LiveOutputTarget::Stdout);
+        let mut printer = LiveReplyPrinter::new(LiveTurnOutputMode::Stdout);
         let out = printer.push_chunk(A, 1, "On")
             + &printer.push_chunk(A, 2, "Once")
             + &printer.finish_reply(Some(A), "Never");
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn nothing_is_printed_without_live_output() {
-        let mut printer = LiveReplyPrinter::new(LiveOutputTarget::Off);
+        let mut printer = LiveReplyPrinter::new(LiveTurnOutputMode::Off);
         assert_eq!(
             printer.push_chunk(A, 1, "Hello") + &printer.finish_reply(Some(A), "Hello") + &printer.abandon_reply(),
             ""

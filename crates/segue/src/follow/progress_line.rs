@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use crate::print::text::truncate_to_width;
-use crate::print::{RenderOptions, stderr_paint};
+use crate::print::{CliOutputCapabilities, stderr_paint};
 
 #[derive(Debug)]
 pub(crate) struct ProgressLine {
@@ -25,7 +25,7 @@ impl ProgressLine {
             return;
         }
         self.visible = true;
-        let line = truncate_to_width(line, RenderOptions::for_stdout().width.saturating_sub(1));
+        let line = truncate_to_width(line, CliOutputCapabilities::for_stdout().width.saturating_sub(1));
         let _ = write!(std::io::stderr().lock(), "\r\x1b[K{}", stderr_paint().dim(line));
     }
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use segue_core::flow::{
-    Artifact, ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode, ArtifactMetric,
-    ArtifactTableRow, NotesArtifactItem, TypedArtifactContent,
+    ArtifactChecklistItem, ArtifactChecklistItemStatus, ArtifactGraphEdge, ArtifactGraphNode, ArtifactMetric,
+    ArtifactNotesItem, ArtifactTableRow, FlowArtifact, TypedArtifactContent,
 };
 
 use serde_json::Value;
 
-use super::RenderOptions;
+use super::CliOutputCapabilities;
 use super::text::{sanitize_for_terminal, to_single_line, wrap_lines};
 use super::text_table::{ColumnLayout, TextTable};
 use crate::limits::GRAPH_LINES_MAX;
@@ -17,15 +17,15 @@ use crate::limits::GRAPH_LINES_MAX;
 const INDENT: &str = "  ";
 
 /// Renders several artifacts, one below the other.
-pub(crate) fn render_artifacts(artifacts: &[Artifact], screen: RenderOptions) -> String {
-    let render = |artifact: &Artifact| {
+pub(crate) fn render_artifacts(artifacts: &[FlowArtifact], screen: CliOutputCapabilities) -> String {
+    let render = |artifact: &FlowArtifact| {
         let title = screen.paint.bold(to_single_line(&artifact.title));
         format!("\n{title}\n{}", render_artifact_content(&artifact.content, screen))
     };
     artifacts.iter().map(render).collect()
 }
 
-fn render_artifact_content(content: &TypedArtifactContent, screen: RenderOptions) -> String {
+fn render_artifact_content(content: &TypedArtifactContent, screen: CliOutputCapabilities) -> String {
     match content {
         TypedArtifactContent::Table { columns, rows } => render_artifact_table(columns, rows, screen),
         TypedArtifactContent::Notes { items } => items.iter().map(|item| render_note(item, screen)).collect(),
@@ -39,7 +39,7 @@ fn render_artifact_content(content: &TypedArtifactContent, screen: RenderOptions
     }
 }
 
-fn render_artifact_table(columns: &[String], rows: &[ArtifactTableRow], screen: RenderOptions) -> String {
+fn render_artifact_table(columns: &[String], rows: &[ArtifactTableRow], screen: CliOutputCapabilities) -> String {
     let has_reasons = rows.iter().any(|row| !row.why.is_empty());
     let has_groups = rows.iter().any(|row| !row.group.is_empty());
     let group = has_groups.then(|| (String::new(), ColumnLayout::Left));
@@ -61,7 +61,7 @@ fn indent_lines(text: &str) -> String {
     text.lines().map(|line| format!("{INDENT}{line}\n")).collect()
 }
 
-fn render_note(item: &NotesArtifactItem, screen: RenderOptions) -> String {
+fn render_note(item: &ArtifactNotesItem, screen: CliOutputCapabilities) -> String {
     let columns = screen.width.saturating_sub(INDENT.len() * 2).max(20);
     let title =
         if item.title.is_empty() { String::new() } else { format!("{INDENT}{}\n", to_single_line(&item.title)) };
@@ -90,7 +90,7 @@ fn render_artifact_graph(
     edges: &[ArtifactGraphEdge],
     notes: &[String],
     metrics: &[ArtifactMetric],
-    screen: RenderOptions,
+    screen: CliOutputCapabilities,
 ) -> String {
     let mut node_table = TextTable::new([("", ColumnLayout::Left), ("", ColumnLayout::Wrap), ("", ColumnLayout::Wrap)]);
     for node in nodes.iter().take(GRAPH_LINES_MAX) {
@@ -144,8 +144,8 @@ mod tests {
     use serde_json::json;
 
     fn rendered(artifact: serde_json::Value) -> String {
-        let artifact: Artifact = serde_json::from_value(artifact).expect("an artifact");
-        render_artifacts(&[artifact], RenderOptions { paint: Paint::new(false), width: 60, is_terminal: false })
+        let artifact: FlowArtifact = serde_json::from_value(artifact).expect("an artifact");
+        render_artifacts(&[artifact], CliOutputCapabilities { paint: Paint::new(false), width: 60, is_terminal: false })
     }
 
     #[test]

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 use segue_store::{
-    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
-    PendingWorkQuery, PendingWorkStatus, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage,
-    SessionNameAndUid, SessionQuery, SessionSummary, Snapshot, StoreMaintenance, StoredSessionListEntry,
-    SubmissionStatus, TakeoverPolicy,
+    Error, InboxEmptiness, InboxEntry, InboxStore, InboxSubmissionStatus, IntegrityReport, JournalCommit,
+    JournalReader, JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, LeaseTakeoverPolicy,
+    NewInboxSubmission, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionCatalog, SessionForkSpec,
+    SessionListChangeCursor, SessionListChangePage, SessionListPage, SessionNameAndUid, SessionQuery, SessionSummary,
+    Snapshot, StoreMaintenance, StoredSessionListEntry,
 };
 use serde_json::{Value, json};
 
@@ -156,7 +156,11 @@ impl SessionCatalog for RemoteReadOnlyStore {
         Ok(Vec::new())
     }
 
-    async fn changes_after(&self, _: Option<SessionChangeCursor>, _: usize) -> Result<SessionChangePage, Error> {
+    async fn changes_after(
+        &self,
+        _: Option<SessionListChangeCursor>,
+        _: usize,
+    ) -> Result<SessionListChangePage, Error> {
         Err(not_offered_error(&SessionId::from("")))
     }
 }
@@ -175,7 +179,7 @@ impl JournalWriter for RemoteReadOnlyStore {
         Ok(())
     }
 
-    async fn fork_session(&self, fork: ForkSpec) -> Result<SessionUid, Error> {
+    async fn fork_session(&self, fork: SessionForkSpec) -> Result<SessionUid, Error> {
         Err(read_only_error(&fork.from))
     }
 
@@ -183,14 +187,14 @@ impl JournalWriter for RemoteReadOnlyStore {
         Err(read_only_error(session))
     }
 
-    async fn delete_session(&self, session: &SessionId, _: Option<NewSubmission>) -> Result<(), Error> {
+    async fn delete_session(&self, session: &SessionId, _: Option<NewInboxSubmission>) -> Result<(), Error> {
         Err(read_only_error(session))
     }
 }
 
 #[async_trait]
 impl LeaseStore for RemoteReadOnlyStore {
-    async fn acquire_lease(&self, session: &SessionId, _: TakeoverPolicy) -> Result<Lease, Error> {
+    async fn acquire_lease(&self, session: &SessionId, _: LeaseTakeoverPolicy) -> Result<Lease, Error> {
         Err(read_only_error(session))
     }
 
@@ -212,7 +216,12 @@ impl LeaseStore for RemoteReadOnlyStore {
 
 #[async_trait]
 impl InboxStore for RemoteReadOnlyStore {
-    async fn submit(&self, session: &SessionId, _: Option<SessionUid>, _: NewSubmission) -> Result<SessionUid, Error> {
+    async fn submit(
+        &self,
+        session: &SessionId,
+        _: Option<SessionUid>,
+        _: NewInboxSubmission,
+    ) -> Result<SessionUid, Error> {
         Err(read_only_error(session))
     }
 
@@ -220,7 +229,7 @@ impl InboxStore for RemoteReadOnlyStore {
         Err(not_offered_error(session))
     }
 
-    async fn read_outcome(&self, session: &SessionId, _: SubmissionId) -> Result<SubmissionStatus, Error> {
+    async fn read_outcome(&self, session: &SessionId, _: SubmissionId) -> Result<InboxSubmissionStatus, Error> {
         Err(not_offered_error(session))
     }
 

@@ -1,7 +1,7 @@
 //! Asks the user about tool runs that wait for a person.
 
 use segue_core::decide::OperatorCommand;
-use segue_core::event::{ToolRunHoldReason, UnknownToolRunResolution};
+use segue_core::event::{ToolRunHoldReason, UnknownToolRunOutcomeResolution};
 use segue_core::ids::ToolRunId;
 use segue_core::session::{HeldToolRun, Session};
 
@@ -60,11 +60,13 @@ impl ToolRunQuestion {
             (ToolRunHoldReason::Approval, "a" | "always") if rest.is_empty() => Some(approve(true)),
             (ToolRunHoldReason::Approval, "n" | "no") => Some(OperatorCommand::Deny { run, reason: rest }),
             (ToolRunHoldReason::UnknownOutcome, "r" | "run") if rest.is_empty() => {
-                Some(resolve(UnknownToolRunResolution::RunAgain, None))
+                Some(resolve(UnknownToolRunOutcomeResolution::RunAgain, None))
             }
-            (ToolRunHoldReason::UnknownOutcome, "f" | "failed") => Some(resolve(UnknownToolRunResolution::Fail, text)),
+            (ToolRunHoldReason::UnknownOutcome, "f" | "failed") => {
+                Some(resolve(UnknownToolRunOutcomeResolution::Fail, text))
+            }
             (ToolRunHoldReason::UnknownOutcome, "d" | "done") if text.is_some() => {
-                Some(resolve(UnknownToolRunResolution::Done, text))
+                Some(resolve(UnknownToolRunOutcomeResolution::Done, text))
             }
             _ => None,
         }

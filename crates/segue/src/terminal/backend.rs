@@ -3,25 +3,27 @@
 
 use segue_core::decide::{InputRefusal, OperatorCommand};
 use segue_core::ids::{CallId, FlowName, MessageId, Seq, SessionId};
-use segue_engine::{Engine, Error, RecomputeResult, SessionOptions, SessionUpdate, Subscription, UserMessage};
+use segue_engine::{
+    Engine, Error, RecomputedCallComparison, SessionOptions, SessionSubscription, SessionUpdate, UserMessage,
+};
 
 use crate::commands::recompute::recompute_call;
-use crate::remote::{RemoteEngine, RemoteServerProblem, RemoteSubscription};
+use crate::remote::{RemoteServerConnection, RemoteServerProblem, RemoteSubscription};
 
 /// A local or remote engine.
 #[derive(Clone, Copy)]
-pub(crate) enum EngineBackend<'e> {
+pub(crate) enum LocalOrRemoteEngine<'e> {
     Local(&'e Engine),
-    Remote(&'e RemoteEngine),
+    Remote(&'e RemoteServerConnection),
 }
 
 /// The updates of a session from either engine.
-pub(crate) enum UpdateStream {
-    Local(Box<Subscription>),
+pub(crate) enum SessionUpdateStream {
+    Local(Box<SessionSubscription>),
     Remote(Box<RemoteSubscription>),
 }
 
-impl UpdateStream {
+impl SessionUpdateStream {
     /// Returns the next update. This method is cancel safe.
     pub(crate) async fn next(&mut self) -> anyhow::Result<SessionUpdate> {
         match self {
@@ -39,7 +41,7 @@ impl UpdateStream {
     }
 }
 
-impl<'e> EngineBackend<'e> {
+impl<'e> LocalOrRemoteEngine<'e> {
     /// Returns the local engine that reads the sessions.
     pub(crate) fn engine(self) -> &'e Engine {
         match self {
@@ -90,17 +92,17 @@ impl<'e> EngineBackend<'e> {
         call: CallId,
         model: Option<&str>,
         set: &[String],
-    ) -> anyhow::Result<RecomputeResult> {
+    ) -> anyhow::Result<RecomputedCallComparison> {
         match self {
             Self::Local(engine) => recompute_call(engine, session, call, model, set).await,
             Self::Remote(remote) => remote.recompute_call(session, call, model, set).await,
         }
     }
 
-    pub(crate) async fn subscribe(self, session: &SessionId, after: Seq) -> anyhow::Result<UpdateStream> {
+    pub(crate) async fn subscribe(self, session: &SessionId, after: Seq) -> anyhow::Result<SessionUpdateStream> {
         Ok(match self {
-            Self::Local(engine) => UpdateStream::Local(Box::new(engine.subscribe(session, after).await?)),
-            Self::Remote(remote) => UpdateStream::Remote(Box::new(remote.subscribe(session, after).await?)),
+            Self::Local(engine) => SessionUpdateStream::Local(Box::new(engine.subscribe(session, after).await?)),
+            Self::Remote(remote) => SessionUpdateStream::Remote(Box::new(remote.subscribe(session, after).await?)),
         })
     }
 }

@@ -14,7 +14,7 @@ use segue_core::session::SessionState;
 use segue_engine::{Engine, Error, SessionUpdate, UserMessage};
 use tokio::time::{Instant, interval_at};
 
-use super::backend::{EngineBackend, UpdateStream, is_nothing_running_error, is_stale_turn_error};
+use super::backend::{LocalOrRemoteEngine, SessionUpdateStream, is_nothing_running_error, is_stale_turn_error};
 use super::input_history;
 use super::input_reader::{InputReader, InputReaderResponse, InterruptedLineEmptiness};
 use super::message_draft::{LineOrBlockInput, MessageDraft, TypedUserMessage};
@@ -24,7 +24,7 @@ use super::screen::{Screen, TerminalOrPipedOutput};
 use super::session_entry::{OpenedChatSession, TerminalChatOptions, open_or_resume_session};
 use super::slash_command::{self, MessageOrSlashCommand};
 use super::terminal_mode::TerminalModeGuard;
-use super::turn_display::{SpeakerNameVisibility, TurnDisplay, TurnEndStatus, unknown_outcome_hint};
+use super::turn_display::{ChatTurnRenderer, SpeakerNameVisibility, TurnEndStatus, unknown_outcome_hint};
 use crate::SilentExit;
 use crate::follow::write_failure_message;
 use crate::limits::EVENTS_BATCH_MAX;
@@ -37,7 +37,7 @@ const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A running conversation.
 pub(crate) struct ChatLoop<'e> {
-    pub(super) backend: EngineBackend<'e>,
+    pub(super) backend: LocalOrRemoteEngine<'e>,
     /// The local engine that reads the session.
     pub(super) engine: &'e Engine,
     pub(super) screen: Screen,
@@ -45,8 +45,8 @@ pub(crate) struct ChatLoop<'e> {
     pub(super) flow: Arc<dyn DynFlow>,
     /// The session after the last event that was shown.
     pub(super) state: SessionState,
-    updates: UpdateStream,
-    display: TurnDisplay,
+    updates: SessionUpdateStream,
+    display: ChatTurnRenderer,
     reader: InputReader,
     terminal_mode: TerminalModeGuard,
     shutdown_signal: ShutdownSignalReceiver,
@@ -64,7 +64,7 @@ pub(crate) struct ChatLoop<'e> {
 
 /// What must have arrived before following may end.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum FollowUntil {
+pub(crate) enum FollowUntilMessageOrEvent {
     Message(MessageId),
     Event(Seq),
 }
@@ -88,7 +88,7 @@ pub(crate) enum LoopControl {
 /// # Errors
 /// Returns an error if the session cannot be opened, or if a message or command failed and input is not a terminal.
 pub(crate) async fn run_chat_loop(
-    backend: EngineBackend<'_>,
+    backend: LocalOrRemoteEngine<'_>,
     options: TerminalChatOptions,
     screen: Screen,
 ) -> anyhow::Result<()> {
@@ -108,7 +108,7 @@ pub(crate) async fn run_chat_loop(
 /// # Errors
 /// Returns an error if a message or command failed and input is not a terminal.
 pub(super) async fn chat_in_session(
-    backend: EngineBackend<'_>,
+    backend: LocalOrRemoteEngine<'_>,
     options: &TerminalChatOptions,
     session: OpenedChatSession,
     mut screen: Screen,
@@ -127,14 +127,14 @@ pub(super) async fn chat_in_session(
 
 impl<'e> ChatLoop<'e> {
     async fn new(
-        backend: EngineBackend<'e>,
+        backend: LocalOrRemoteEngine<'e>,
         screen: Screen,
         session: OpenedChatSession,
         (reader, terminal_mode): (InputReader, TerminalModeGuard),
     ) -> anyhow::Result<Self> {
         let OpenedChatSession { session, flow, state, .. } = session;
         let updates = backend.subscribe(&session, state.session.last_seq).await?;
-        let mut display = TurnDisplay::new(speaker_name_visibility(&*flow));
+        let mut display = ChatTurnRenderer::new(speaker_name_visibility(&*flow));
         state.session.open_calls.values().for_each(|open| display.record_call_speaker(&open.opened));
         Ok(Self {
             backend,
@@ -289,7 +289,7 @@ impl<'e> ChatLoop<'e> {
         let message = self.backend.send_message(&self.session, message).await?;
         self.pending_images.clear();
         self.sent_messages.insert(message);
-        let control = self.follow_until(FollowUntil::Message(message)).await?;
+        let control = self.follow_until(FollowUntilMessageOrEvent::Message(message)).await?;
         if self.state.session.queued_messages.iter().any(|queued| queued.message == message) {
             self.screen.print_note("(queued until the running turn has ended)")?;
         }
@@ -306,7 +306,7 @@ impl<'e> ChatLoop<'e> {
     pub(super) async fn switch_session(&mut self, session: SessionId) -> anyhow::Result<()> {
         let (flow, state) = self.engine.load_session(&session).await?;
         self.updates = self.backend.subscribe(&session, state.session.last_seq).await?;
-        self.display = TurnDisplay::new(speaker_name_visibility(&*flow));
+        self.display = ChatTurnRenderer::new(speaker_name_visibility(&*flow));
         (self.session, self.flow, self.state) = (session, flow, state);
         self.sent_messages.clear();
         Ok(())
@@ -318,11 +318,11 @@ impl<'e> ChatLoop<'e> {
         while let Some(last) = self.engine.read_events(&self.session, head, EVENTS_BATCH_MAX).await?.last() {
             head = last.seq;
         }
-        self.follow_until(FollowUntil::Event(head)).await
+        self.follow_until(FollowUntilMessageOrEvent::Event(head)).await
     }
 
     /// Shows the updates until the session is idle or waits for an operator.
-    async fn follow_until(&mut self, until: FollowUntil) -> anyhow::Result<LoopControl> {
+    async fn follow_until(&mut self, until: FollowUntilMessageOrEvent) -> anyhow::Result<LoopControl> {
         self.terminal_mode.disable_echo();
         let control = self.follow_without_echo(until).await;
         self.terminal_mode.restore();
@@ -330,7 +330,7 @@ impl<'e> ChatLoop<'e> {
         control
     }
 
-    async fn follow_without_echo(&mut self, until: FollowUntil) -> anyhow::Result<LoopControl> {
+    async fn follow_without_echo(&mut self, until: FollowUntilMessageOrEvent) -> anyhow::Result<LoopControl> {
         let mut interrupts = InterruptSignalListener::listen()?;
         let mut spinner_tick = interval_at(Instant::now() + SPINNER_INTERVAL, SPINNER_INTERVAL);
         let (from, mut is_cancelling) = (now_millis(), false);
@@ -410,10 +410,10 @@ impl<'e> ChatLoop<'e> {
         Ok(())
     }
 
-    fn has_reached(&self, until: FollowUntil) -> bool {
+    fn has_reached(&self, until: FollowUntilMessageOrEvent) -> bool {
         match until {
-            FollowUntil::Message(message) => self.state.session.last_ids.message >= message,
-            FollowUntil::Event(seq) => self.state.session.last_seq >= seq,
+            FollowUntilMessageOrEvent::Message(message) => self.state.session.last_ids.message >= message,
+            FollowUntilMessageOrEvent::Event(seq) => self.state.session.last_seq >= seq,
         }
     }
 

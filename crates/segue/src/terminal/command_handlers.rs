@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use segue_core::decide::{OperatorCommand, UnknownCallResolution};
+use segue_core::decide::{OperatorCommand, UnknownCallOutcomeResolution};
 use segue_core::ids::{CallId, PhaseName};
 use segue_store::SessionQuery;
 
@@ -66,8 +66,12 @@ impl ChatLoop<'_> {
                 let turn = self.state.session.failed_turn.as_ref().map(|turn| turn.id);
                 return self.send_command(OperatorCommand::Retry { turn }).await;
             }
-            SlashCommand::Retry(call) => return self.resolve_waiting_call(call, UnknownCallResolution::Retry).await,
-            SlashCommand::Fail(call) => return self.resolve_waiting_call(call, UnknownCallResolution::Fail).await,
+            SlashCommand::Retry(call) => {
+                return self.resolve_waiting_call(call, UnknownCallOutcomeResolution::Retry).await;
+            }
+            SlashCommand::Fail(call) => {
+                return self.resolve_waiting_call(call, UnknownCallOutcomeResolution::Fail).await;
+            }
             SlashCommand::ResetRole(role) => {
                 return self.send_command(OperatorCommand::Forget { role, agent: None, peer: None }).await;
             }
@@ -123,7 +127,7 @@ impl ChatLoop<'_> {
     async fn resolve_waiting_call(
         &mut self,
         call: Option<CallId>,
-        resolution: UnknownCallResolution,
+        resolution: UnknownCallOutcomeResolution,
     ) -> anyhow::Result<LoopControl> {
         let waiting: Vec<CallId> = self.state.session.calls_awaiting_operator().map(|(call, _)| *call).collect();
         let call = match (call, waiting.as_slice()) {

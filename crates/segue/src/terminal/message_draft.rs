@@ -10,12 +10,12 @@ const TRIPLE_QUOTES: &str = "\"\"\"";
 #[derive(Debug, Default)]
 pub(crate) struct MessageDraft {
     text: String,
-    state: IncompleteMessageReason,
+    state: IncompleteTypedMessageReason,
 }
 
 /// Why a message is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum IncompleteMessageReason {
+enum IncompleteTypedMessageReason {
     /// There is no input yet.
     #[default]
     Empty,
@@ -46,29 +46,32 @@ impl MessageDraft {
     /// Whether the message needs more input.
     #[must_use]
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.state != IncompleteMessageReason::Empty
+        self.state != IncompleteTypedMessageReason::Empty
     }
 
     /// Appends an input, and returns the message if it is complete.
     pub(crate) fn push_input(&mut self, input: &str) -> Option<TypedUserMessage> {
         let before = self.state;
         let mut input = input;
-        if before == IncompleteMessageReason::Empty
+        if before == IncompleteTypedMessageReason::Empty
             && let Some(opened) = input.trim_start().strip_prefix(TRIPLE_QUOTES)
         {
-            (self.state, input) = (IncompleteMessageReason::Quotes, opened);
+            (self.state, input) = (IncompleteTypedMessageReason::Quotes, opened);
         }
-        if self.state == IncompleteMessageReason::Quotes {
+        if self.state == IncompleteTypedMessageReason::Quotes {
             return self.push_quoted(input, before);
         }
-        let is_fenced = (before == IncompleteMessageReason::Fence) != (input.matches(CODE_FENCE).count() % 2 == 1);
+        let is_fenced = (before == IncompleteTypedMessageReason::Fence) != (input.matches(CODE_FENCE).count() % 2 == 1);
         let is_too_long = self.text.len() + input.len() > DRAFT_BYTES_MAX;
         let continued = if is_fenced { None } else { strip_continuation(input) };
         self.text.push_str(continued.unwrap_or(input));
         if (is_fenced || continued.is_some()) && !is_too_long {
             self.text.push('\n');
-            self.state =
-                if is_fenced { IncompleteMessageReason::Fence } else { IncompleteMessageReason::ContinuedLine };
+            self.state = if is_fenced {
+                IncompleteTypedMessageReason::Fence
+            } else {
+                IncompleteTypedMessageReason::ContinuedLine
+            };
             return None;
         }
         Some(self.take_message())
@@ -85,10 +88,10 @@ impl MessageDraft {
         *self = Self::default();
     }
 
-    fn push_quoted(&mut self, input: &str, before: IncompleteMessageReason) -> Option<TypedUserMessage> {
+    fn push_quoted(&mut self, input: &str, before: IncompleteTypedMessageReason) -> Option<TypedUserMessage> {
         let is_too_long = self.text.len() + input.len() > DRAFT_BYTES_MAX;
         let closed = input.trim_end().strip_suffix(TRIPLE_QUOTES);
-        if before == IncompleteMessageReason::Empty && closed.is_none() && input.trim().is_empty() {
+        if before == IncompleteTypedMessageReason::Empty && closed.is_none() && input.trim().is_empty() {
             // The opening quotes are on a line of their own, which is not part of the message.
             return None;
         }
@@ -107,10 +110,10 @@ impl MessageDraft {
 
     fn take_message(&mut self) -> TypedUserMessage {
         let Self { mut text, state } = std::mem::take(self);
-        if state != IncompleteMessageReason::Quotes {
+        if state != IncompleteTypedMessageReason::Quotes {
             text.truncate(text.trim_end_matches('\n').len());
         }
-        let form = if state == IncompleteMessageReason::Quotes || text.contains('\n') {
+        let form = if state == IncompleteTypedMessageReason::Quotes || text.contains('\n') {
             LineOrBlockInput::Block
         } else {
             LineOrBlockInput::Line

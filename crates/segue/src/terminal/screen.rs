@@ -73,7 +73,7 @@ impl Screen {
             out: Box::new(io::stdout()),
             err: Box::new(io::stderr()),
             mode: if is_interactive { TerminalOrPipedOutput::Interactive } else { TerminalOrPipedOutput::Piped },
-            paint: if is_interactive { print::RenderOptions::for_stdout().paint } else { Paint::new(false) },
+            paint: if is_interactive { print::CliOutputCapabilities::for_stdout().paint } else { Paint::new(false) },
             size: terminal_mode::terminal_size,
             spinner: if is_interactive && io::stderr().is_terminal() {
                 SpinnerSetting::Enabled
@@ -96,10 +96,10 @@ impl Screen {
 
     /// Returns the options for rendering text for this screen.
     #[must_use]
-    pub(crate) fn render_options(&self) -> print::RenderOptions {
+    pub(crate) fn render_options(&self) -> print::CliOutputCapabilities {
         let is_terminal = self.mode == TerminalOrPipedOutput::Interactive;
         let width = if is_terminal { self.columns() } else { PLAIN_WIDTH_MAX };
-        print::RenderOptions { paint: self.paint, width, is_terminal }
+        print::CliOutputCapabilities { paint: self.paint, width, is_terminal }
     }
 
     /// Writes a chunk of a reply, without a line break.

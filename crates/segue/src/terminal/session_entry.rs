@@ -13,13 +13,12 @@ use segue_core::session::SessionState;
 use segue_engine::{Engine, Error, SessionOptions};
 use segue_store::PendingWorkQuery;
 
-use super::backend::EngineBackend;
+use super::backend::LocalOrRemoteEngine;
 use super::recap::{RecapLine, build_recap, load_recent_events};
 use super::screen::{Screen, TerminalOrPipedOutput};
 use crate::limits::PENDING_SESSIONS_SHOWN_MAX;
-use crate::name_lookup;
-use crate::setting_values;
 use crate::suggest::format_name_list;
+use crate::{name_lookup, setting_values};
 
 /// The introduction names at most this many models.
 const HEADING_MODEL_COUNT: usize = 3;
@@ -37,12 +36,12 @@ pub(crate) struct TerminalChatOptions {
     pub session: Option<SessionId>,
     /// The settings of a new session, as `NAME=VALUE`.
     pub settings: Vec<String>,
-    pub answer_source: DisplayedReplySource,
+    pub answer_source: ChatReplySource,
 }
 
 /// Where the replies come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum DisplayedReplySource {
+pub(crate) enum ChatReplySource {
     /// The configured models.
     Models,
     /// The rehearsal model.
@@ -71,7 +70,7 @@ pub(crate) struct OpenedChatSession {
 /// # Errors
 /// Returns an error if the session is in use by another process, cannot be read, or has another flow than the named one.
 pub(crate) async fn open_or_resume_session(
-    backend: EngineBackend<'_>,
+    backend: LocalOrRemoteEngine<'_>,
     options: &TerminalChatOptions,
 ) -> anyhow::Result<OpenedChatSession> {
     let engine = backend.engine();
@@ -107,7 +106,7 @@ async fn load_unfinished_sessions(engine: &Engine) -> Result<Vec<SessionId>, Err
 }
 
 async fn resume_session(
-    backend: EngineBackend<'_>,
+    backend: LocalOrRemoteEngine<'_>,
     session: &SessionId,
     flow: Arc<dyn DynFlow>,
     state: SessionState,
@@ -139,10 +138,10 @@ impl OpenedChatSession {
         if screen.output_mode() == TerminalOrPipedOutput::Interactive {
             let flow = &self.flow.spec().name;
             let model = match &options.answer_source {
-                DisplayedReplySource::Models => describe_models(engine, &*self.flow),
-                DisplayedReplySource::Rehearsal { .. } => "rehearsal (canned replies)".to_owned(),
-                DisplayedReplySource::Script(file) => format!("script {file}"),
-                DisplayedReplySource::Server(url) => format!("at {url}"),
+                ChatReplySource::Models => describe_models(engine, &*self.flow),
+                ChatReplySource::Rehearsal { .. } => "rehearsal (canned replies)".to_owned(),
+                ChatReplySource::Script(file) => format!("script {file}"),
+                ChatReplySource::Server(url) => format!("at {url}"),
             };
             let title = match self.state.session.title.as_str() {
                 "" => String::new(),
@@ -158,7 +157,7 @@ impl OpenedChatSession {
             );
             screen.print_styled(&heading)?;
         }
-        if let DisplayedReplySource::Rehearsal { warning } = options.answer_source {
+        if let ChatReplySource::Rehearsal { warning } = options.answer_source {
             screen.print_warning(warning)?;
         }
         if let Some(first) = self.unfinished_sessions.first() {

@@ -9,18 +9,18 @@ use segue_core::event::MidTurnPolicy;
 use segue_core::flow::DynFlow;
 use segue_engine::{Engine, EngineConfig, SessionOptions, SessionResumePolicy, UserMessage};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 
-use super::backend::EngineBackend;
+use super::backend::LocalOrRemoteEngine;
 use super::chat_loop::chat_in_session;
 use super::input_reader::InputReader;
 use super::screen::tests::TestTerminal;
 use super::screen::{Screen, TerminalOrPipedOutput};
-use super::session_entry::{DisplayedReplySource, TerminalChatOptions, open_or_resume_session};
+use super::session_entry::{ChatReplySource, TerminalChatOptions, open_or_resume_session};
 use super::terminal_mode::TerminalModeGuard;
 use play::Play;
 
-async fn engine(disk: &MemoryDisk, script: &str) -> Engine {
+async fn engine(disk: &InMemoryStoreDisk, script: &str) -> Engine {
     let model: ScriptedModel = script.parse().expect("a sound script");
     let flows: Vec<Arc<dyn DynFlow>> = vec![Arc::new(Play::new())];
     let models = ModelRegistry::from_single_model(Arc::new(model));
@@ -36,17 +36,17 @@ fn options() -> TerminalChatOptions {
         mid_turn_policy: MidTurnPolicy::Queue,
         session: Some("stage".into()),
         settings: Vec::new(),
-        answer_source: DisplayedReplySource::Models,
+        answer_source: ChatReplySource::Models,
     }
 }
 
-async fn run_chat(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) -> anyhow::Result<()> {
+async fn run_chat(disk: &InMemoryStoreDisk, script: &str, lines: &str, screen: Screen) -> anyhow::Result<()> {
     let options = options();
     let engine = engine(disk, script).await;
-    let session = open_or_resume_session(EngineBackend::Local(&engine), &options).await?;
+    let session = open_or_resume_session(LocalOrRemoteEngine::Local(&engine), &options).await?;
     let reader = InputReader::from_lines(std::io::Cursor::new(lines.to_owned()));
     let result = chat_in_session(
-        EngineBackend::Local(&engine),
+        LocalOrRemoteEngine::Local(&engine),
         &options,
         session,
         screen,
@@ -58,7 +58,7 @@ async fn run_chat(disk: &MemoryDisk, script: &str, lines: &str, screen: Screen) 
 }
 
 /// The screen after a conversation, without the introduction.
-async fn screen_after(disk: &MemoryDisk, script: &str, lines: &str) -> String {
+async fn screen_after(disk: &InMemoryStoreDisk, script: &str, lines: &str) -> String {
     let (terminal, screen) = TestTerminal::tall();
     run_chat(disk, script, lines, screen).await.expect("the conversation succeeds");
     let text = terminal.text();
@@ -85,13 +85,13 @@ const ECHO: &str = "[default]\nchunks = [\"you said \", \"{{last}}\"]";
 #[tokio::test]
 async fn the_recorded_reply_replaces_the_streamed_text() {
     let script = "[default]\nchunks = [\"thinks: \", \"many \", \"words\"]";
-    assert_eq!(screen_after(&MemoryDisk::new(), script, "hello\n").await, "What was really said.");
+    assert_eq!(screen_after(&InMemoryStoreDisk::new(), script, "hello\n").await, "What was really said.");
 }
 
 #[tokio::test]
 async fn a_phase_change_is_shown_as_a_note() {
     let script = "[default]\ntext = \"Then let us act.\"";
-    let text = screen_after(&MemoryDisk::new(), script, "hello\n/phase\n").await;
+    let text = screen_after(&InMemoryStoreDisk::new(), script, "hello\n/phase\n").await;
     expect_test::expect![[r#"
         Then let us act.
         — begin → act —
@@ -107,7 +107,7 @@ async fn a_phase_change_is_shown_as_a_note() {
 #[tokio::test]
 async fn phases_can_be_proposed_granted_and_rolled_back() {
     let lines = "/phase\n/phase act\n/phase end\n/grant end\n/phase end\n/rollback 1\n/rollback 9\n/phase nowhere\n/phase revew\n";
-    let text = screen_after(&MemoryDisk::new(), ECHO, lines).await;
+    let text = screen_after(&InMemoryStoreDisk::new(), ECHO, lines).await;
     expect_test::expect![[r#"
         stage: begin (visit 1, 0 turns, since DAY TIME)
           allowed         act
@@ -135,7 +135,7 @@ async fn a_failed_expert_is_shown_and_the_turn_continues() {
         [default]
         text = "{{role}} on {{model}}"
     "#;
-    let text = screen_after(&MemoryDisk::new(), script, "ask the experts\n/cost\n").await;
+    let text = screen_after(&InMemoryStoreDisk::new(), script, "ask the experts\n/cost\n").await;
     assert!(text.starts_with("expert on north: refused: not my field\nguide on scripted\n"), "{text}");
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().take(4).collect()).collect();
     assert!(rows.contains(&vec!["on", "north", "0", "1"]) && rows.contains(&vec!["on", "south", "1", "0"]), "{text}");
@@ -144,7 +144,8 @@ async fn a_failed_expert_is_shown_and_the_turn_continues() {
 #[tokio::test]
 async fn explain_shows_the_receipt_of_any_call() {
     let text =
-        screen_after(&MemoryDisk::new(), ECHO, "one\n/phase act\ntwo\n/explain\n/explain c1\n/explain c9\n").await;
+        screen_after(&InMemoryStoreDisk::new(), ECHO, "one\n/phase act\ntwo\n/explain\n/explain c1\n/explain c9\n")
+            .await;
     let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("answer ")).collect();
     expect_test::expect![[r#"
         you said one
@@ -176,7 +177,7 @@ async fn explain_shows_the_receipt_of_any_call() {
 async fn resets_renames_and_forks_are_shown() {
     let lines =
         "one\n/reset guide\n/reset nobody\ntwo\n/explain\n/rename  A fine day\n/fork copy\nthree\n/sessions\n/cancel\n";
-    let text = screen_after(&MemoryDisk::new(), ECHO, lines).await;
+    let text = screen_after(&InMemoryStoreDisk::new(), ECHO, lines).await;
     for line in [
         "— guide starts a new thread at its next call —",
         "the flow has no role `nobody`; it has `expert`, `guide`",
@@ -193,7 +194,7 @@ async fn resets_renames_and_forks_are_shown() {
 }
 
 /// Simulates a process that dies while a call is in flight.
-fn die_during_call(disk: &MemoryDisk) {
+fn die_during_call(disk: &InMemoryStoreDisk) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let engine = engine(disk, "[default]\nhang = true").await;
@@ -206,7 +207,7 @@ fn die_during_call(disk: &MemoryDisk) {
 
 #[test]
 fn an_interrupted_call_waits_for_a_decision() {
-    let in_new_process = |disk: &MemoryDisk, lines: &str| {
+    let in_new_process = |disk: &InMemoryStoreDisk, lines: &str| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let text = runtime.block_on(screen_after(disk, ECHO, lines));
         drop(runtime);
@@ -217,7 +218,7 @@ fn an_interrupted_call_waits_for_a_decision() {
         ("/fail c1\n", "the turn failed: given up by hand"),
         ("/cancel\n/retry\n", "— cancelled —\nthe last turn did not fail, so there is nothing to retry"),
     ] {
-        let disk = MemoryDisk::new();
+        let disk = InMemoryStoreDisk::new();
         die_during_call(&disk);
         let text = in_new_process(&disk, lines);
         assert!(text.contains("> are you there?\n— resuming the unfinished turn —"), "{text}");
@@ -230,7 +231,7 @@ fn an_interrupted_call_waits_for_a_decision() {
 async fn a_pipe_gets_replies_only_and_a_failed_turn_is_an_error() {
     let (terminal, screen) = TestTerminal::piped();
     let script = "[[reply]]\ncontains = \"key\"\nfail = \"invalid_api_key\"\n[default]\ntext = \"Then let us act.\"";
-    let error = run_chat(&MemoryDisk::new(), script, "hello\nkey\n", screen).await.expect_err("a turn failed");
+    let error = run_chat(&InMemoryStoreDisk::new(), script, "hello\nkey\n", screen).await.expect_err("a turn failed");
     assert!(error.downcast_ref::<crate::SilentExit>().is_some(), "the error was already printed: {error}");
     // The terminal in memory shows both streams.
     assert_eq!(terminal.text(), "Then let us act.\nthe turn failed: key not accepted: scripted failure");
@@ -238,10 +239,10 @@ async fn a_pipe_gets_replies_only_and_a_failed_turn_is_an_error() {
 
 #[tokio::test]
 async fn a_session_with_another_flow_is_refused() {
-    let engine = engine(&MemoryDisk::new(), ECHO).await;
-    open_or_resume_session(EngineBackend::Local(&engine), &options()).await.expect("it is opened");
+    let engine = engine(&InMemoryStoreDisk::new(), ECHO).await;
+    open_or_resume_session(LocalOrRemoteEngine::Local(&engine), &options()).await.expect("it is opened");
     let error = open_or_resume_session(
-        EngineBackend::Local(&engine),
+        LocalOrRemoteEngine::Local(&engine),
         &TerminalChatOptions { flow: Some("chat".into()), ..options() },
     )
     .await

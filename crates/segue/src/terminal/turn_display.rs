@@ -8,26 +8,26 @@ use segue_core::event::{
     CallOpened, Event, PhaseEntered, PhaseStateOwner, RecordedEvent, RetryDecision, ToolRunOutcome, TurnOutcome,
 };
 use segue_core::ids::{CallId, UnixMillis};
-use segue_core::phase::TransitionCause;
+use segue_core::phase::PhaseTransitionCause;
 use segue_core::session::Session;
 
 use super::screen::{Screen, TerminalOrPipedOutput};
 use crate::follow::answer_truncation_warning;
 use crate::print::number_format::format_duration;
 use crate::progress_text::{call_label, speaker_name};
-use crate::tool_run_lines::ToolRunLines;
+use crate::tool_run_lines::ToolRunLineBuilder;
 
 /// The display of a session's turns.
 #[derive(Debug)]
-pub(crate) struct TurnDisplay {
+pub(crate) struct ChatTurnRenderer {
     speaker_names: SpeakerNameVisibility,
     /// The speakers of the calls of this turn.
     speakers: BTreeMap<CallId, String>,
     /// The text so far of calls that are being answered.
     partial_replies: BTreeMap<CallId, StreamingReplyText>,
     active_reply: Option<ActiveReply>,
-    deferred: Vec<OutputAfterActiveReply>,
-    tool_runs: ToolRunLines,
+    deferred: Vec<OutputDeferredUntilReplyEnd>,
+    tool_runs: ToolRunLineBuilder,
 }
 
 /// Whether replies have a heading with the name of the speaker.
@@ -50,11 +50,11 @@ struct ActiveReply {
     /// The line with the speaker's name, or an empty string.
     heading: String,
     shown_text: String,
-    status: DisplayedReplyStatus,
+    status: ActiveReplyStatus,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DisplayedReplyStatus {
+enum ActiveReplyStatus {
     Streaming,
     /// The call has ended, but its answer is not recorded as a reply yet.
     Answered,
@@ -62,7 +62,7 @@ enum DisplayedReplyStatus {
 
 /// Output that waits until the active reply is complete.
 #[derive(Debug)]
-enum OutputAfterActiveReply {
+enum OutputDeferredUntilReplyEnd {
     Note(String),
     Reply(String),
 }
@@ -75,7 +75,7 @@ pub(crate) enum TurnEndStatus {
     Failed,
 }
 
-impl TurnDisplay {
+impl ChatTurnRenderer {
     #[must_use]
     pub(crate) fn new(speaker_names: SpeakerNameVisibility) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl TurnDisplay {
             partial_replies: BTreeMap::new(),
             active_reply: None,
             deferred: Vec::new(),
-            tool_runs: ToolRunLines::default(),
+            tool_runs: ToolRunLineBuilder::default(),
         }
     }
 
@@ -109,7 +109,7 @@ impl TurnDisplay {
                 active.shown_text.push_str(text);
                 screen.write_chunk(text)
             }
-            Some(active) if active.status == DisplayedReplyStatus::Streaming => Ok(()),
+            Some(active) if active.status == ActiveReplyStatus::Streaming => Ok(()),
             Some(_) => self.retract_reply(screen),
             None => self.activate_next_reply(screen),
         }
@@ -118,7 +118,7 @@ impl TurnDisplay {
     /// Erases an answer that was not recorded as a reply some time after its call ended: it never will be.
     pub(crate) fn retract_unrecorded_reply(&mut self, screen: &mut Screen) -> io::Result<()> {
         match &self.active_reply {
-            Some(active) if active.status == DisplayedReplyStatus::Answered => self.retract_reply(screen),
+            Some(active) if active.status == ActiveReplyStatus::Answered => self.retract_reply(screen),
             Some(_) | None => Ok(()),
         }
     }
@@ -145,16 +145,16 @@ impl TurnDisplay {
                 self.reconcile_reply(screen, &active, text)?;
                 self.show_deferred_output(screen)
             }
-            Some(active) if active.status == DisplayedReplyStatus::Streaming => {
+            Some(active) if active.status == ActiveReplyStatus::Streaming => {
                 self.active_reply = Some(active);
                 let heading = self.speaker_heading(call, role);
-                self.deferred.push(OutputAfterActiveReply::Reply(heading + text));
+                self.deferred.push(OutputDeferredUntilReplyEnd::Reply(heading + text));
                 Ok(())
             }
             active @ Some(_) => {
                 self.active_reply = active;
                 let heading = self.speaker_heading(call, role);
-                self.deferred.push(OutputAfterActiveReply::Reply(heading + text));
+                self.deferred.push(OutputDeferredUntilReplyEnd::Reply(heading + text));
                 self.retract_reply(screen)
             }
             None if screen.output_mode() == TerminalOrPipedOutput::Piped => screen.print_text(text),
@@ -177,7 +177,7 @@ impl TurnDisplay {
             Event::CallAnswered(answered) => {
                 self.partial_replies.remove(&answered.call);
                 if let Some(active) = self.active_reply.as_mut().filter(|active| active.call == answered.call) {
-                    active.status = DisplayedReplyStatus::Answered;
+                    active.status = ActiveReplyStatus::Answered;
                 }
             }
             Event::CallFailed { call, .. }
@@ -216,7 +216,7 @@ impl TurnDisplay {
     /// Shows a note as soon as no reply is active.
     pub(crate) fn show_note(&mut self, screen: &mut Screen, line: String) -> io::Result<()> {
         if self.active_reply.is_some() {
-            self.deferred.push(OutputAfterActiveReply::Note(line));
+            self.deferred.push(OutputDeferredUntilReplyEnd::Note(line));
             return Ok(());
         }
         screen.print_note(&line)
@@ -262,8 +262,8 @@ impl TurnDisplay {
         screen.end_line()?;
         for output in std::mem::take(&mut self.deferred) {
             match output {
-                OutputAfterActiveReply::Note(line) => screen.print_note(&line)?,
-                OutputAfterActiveReply::Reply(text) => screen.print_text(&text)?,
+                OutputDeferredUntilReplyEnd::Note(line) => screen.print_note(&line)?,
+                OutputDeferredUntilReplyEnd::Reply(text) => screen.print_text(&text)?,
             }
         }
         self.activate_next_reply(screen)
@@ -278,7 +278,7 @@ impl TurnDisplay {
         screen.end_line()?;
         screen.write_chunk(&format!("{heading}{shown}"))?;
         self.active_reply =
-            Some(ActiveReply { call, heading, shown_text: shown, status: DisplayedReplyStatus::Streaming });
+            Some(ActiveReply { call, heading, shown_text: shown, status: ActiveReplyStatus::Streaming });
         Ok(())
     }
 
@@ -363,7 +363,7 @@ pub(crate) fn unknown_outcome_hint(call: CallId) -> String {
 
 fn phase_change_note(entered: &PhaseEntered) -> Option<String> {
     let transition = &entered.transition;
-    if transition.cause == TransitionCause::SamePhase {
+    if transition.cause == PhaseTransitionCause::SamePhase {
         return None;
     }
     let owner = match &entered.graph_key.owner {
@@ -371,7 +371,7 @@ fn phase_change_note(entered: &PhaseEntered) -> Option<String> {
         PhaseStateOwner::Role(name) => format!("{name}: "),
         PhaseStateOwner::Agent(name) => format!("{name}: "),
     };
-    let back = if matches!(transition.cause, TransitionCause::RolledBack { .. }) { "back: " } else { "" };
+    let back = if matches!(transition.cause, PhaseTransitionCause::RolledBack { .. }) { "back: " } else { "" };
     let warning =
         transition.describe_skips_or_blocked_exit().map(|warning| format!("\n  {warning}")).unwrap_or_default();
     Some(format!("— {owner}{back}{} → {} —{warning}", transition.from, transition.to))

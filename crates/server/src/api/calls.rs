@@ -52,7 +52,7 @@ pub(crate) struct CallSummaryView {
     /// The size of the model's context window.
     pub window_tokens: u32,
     /// How the prompt compares with the previous one in the same thread slot.
-    pub prefix: PromptPrefixView,
+    pub prefix: PreviousPromptComparisonView,
     /// The call whose tool results this call sends.
     pub follows: Option<String>,
     /// The thread that this call summarizes.
@@ -71,7 +71,7 @@ pub(crate) struct CallSummaryView {
     pub duration_ms: Option<u64>,
     /// Why the answer ended: `done`, `length`, `tool_calls`, `content_filter` or `repetition`.
     pub stop_reason: Option<String>,
-    pub usage: Option<TokenUsageView>,
+    pub usage: Option<CallTokenUsageView>,
     /// Who counted the tokens: `vendor` or `estimated`.
     pub counted_by: Option<String>,
     /// The cost in millionths of a dollar, if the price is known.
@@ -81,7 +81,7 @@ pub(crate) struct CallSummaryView {
 /// How a prompt compares with the previous one in the same thread slot.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum PromptPrefixView {
+pub(crate) enum PreviousPromptComparisonView {
     /// There is no previous prompt.
     First,
     /// The prompt begins with the whole previous prompt.
@@ -99,7 +99,7 @@ pub(crate) enum PromptPrefixView {
 
 /// The token usage of one call.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct TokenUsageView {
+pub(crate) struct CallTokenUsageView {
     pub input: u32,
     pub output: u32,
     /// Input tokens that the vendor served from its cache.
@@ -160,7 +160,7 @@ pub(crate) fn summarize_call(entry: &CallHistoryEntry, spec: &FlowSpec) -> CallS
             view.ended = Some(position.at.0);
             view.duration_ms = *duration_ms;
             view.stop_reason = stop_reason.map(|stop_reason| serialized_name(&stop_reason));
-            view.usage = Some(TokenUsageView {
+            view.usage = Some(CallTokenUsageView {
                 input: usage.input_tokens,
                 output: usage.output_tokens,
                 cached: usage.cached_tokens,
@@ -221,17 +221,19 @@ fn call_status(entry: &CallHistoryEntry) -> (&'static str, Option<String>) {
     }
 }
 
-fn prefix_view(prefix: &PreviousPromptComparison) -> PromptPrefixView {
+fn prefix_view(prefix: &PreviousPromptComparison) -> PreviousPromptComparisonView {
     match prefix {
-        PreviousPromptComparison::First => PromptPrefixView::First,
+        PreviousPromptComparison::First => PreviousPromptComparisonView::First,
         PreviousPromptComparison::Extends(previous) => {
-            PromptPrefixView::Extends { previous_call: previous.to_string() }
+            PreviousPromptComparisonView::Extends { previous_call: previous.to_string() }
         }
-        PreviousPromptComparison::Broken { from: previous, kept_tokens, cause } => PromptPrefixView::Broken {
-            previous_call: previous.to_string(),
-            kept_tokens: *kept_tokens,
-            cause: cause.to_string(),
-        },
+        PreviousPromptComparison::Broken { from: previous, kept_tokens, cause } => {
+            PreviousPromptComparisonView::Broken {
+                previous_call: previous.to_string(),
+                kept_tokens: *kept_tokens,
+                cause: cause.to_string(),
+            }
+        }
     }
 }
 

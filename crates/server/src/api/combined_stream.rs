@@ -17,13 +17,13 @@ use crate::event_view::EventTextFilter;
 use crate::extract::{CallerSessionRef, QueryParams};
 use crate::limits::STREAMED_SESSIONS_MAX;
 use crate::problem::HttpProblem;
-use crate::stream::{EventStreamRequest, StreamEndCondition, StreamMessage, StreamPermit, sse_response};
+use crate::stream::{EventStreamMessage, EventStreamRequest, StreamEndCondition, StreamPermit, sse_response};
 
 /// What a combined stream contains.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct CombinedStreamParams {
+pub(crate) struct MultiSessionStreamParams {
     /// The sessions, each with the sequence number to start after, separated by commas: `fox:12,hen:0`.
     sessions: Option<String>,
     /// Whether changes of the session list are included.
@@ -35,16 +35,16 @@ pub(crate) struct CombinedStreamParams {
 /// The SSE events are those of `/v1/sessions/{session}/events` and of `/v1/changes`. The data of each is an object with
 /// `session`, which is `null` for changes of the session list, and `data`. A session that cannot be streamed gets a `problem` or
 /// `deleted` event; the others continue.
-#[utoipa::path(get, path = "/v1/stream", tag = "events", params(CombinedStreamParams),
+#[utoipa::path(get, path = "/v1/stream", tag = "events", params(MultiSessionStreamParams),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(crate) async fn stream_combined(
     State(app): State<AppState>,
     caller: Caller,
-    QueryParams(params): QueryParams<CombinedStreamParams>,
+    QueryParams(params): QueryParams<MultiSessionStreamParams>,
 ) -> Result<Response, HttpProblem> {
     let sessions = parse_session_positions(params.sessions.as_deref().unwrap_or_default())?;
     let permit = StreamPermit::acquire(&app, &caller)?;
-    let mut combined: SelectAll<BoxStream<'static, StreamMessage>> = SelectAll::new();
+    let mut combined: SelectAll<BoxStream<'static, EventStreamMessage>> = SelectAll::new();
     if params.changes == Some(true) {
         combined.push(tag_messages_with_session(None, session_change_messages(&app, caller.clone())).boxed());
     }
@@ -52,7 +52,7 @@ pub(crate) async fn stream_combined(
         combined.push(match session_messages(&app, &caller, &name, after).await {
             Ok(messages) => tag_messages_with_session(Some(name), messages).boxed(),
             Err(problem) => {
-                let message = StreamMessage::new("problem", None, &problem.to_details());
+                let message = EventStreamMessage::new("problem", None, &problem.to_details());
                 tag_messages_with_session(Some(name), stream::iter([message])).boxed()
             }
         });
@@ -65,7 +65,7 @@ async fn session_messages(
     caller: &Caller,
     name: &str,
     after: Seq,
-) -> Result<impl Stream<Item = StreamMessage> + Send + 'static, HttpProblem> {
+) -> Result<impl Stream<Item = EventStreamMessage> + Send + 'static, HttpProblem> {
     let session_ref = CallerSessionRef::resolve(app, caller.clone(), name).await?;
     let head = with_session_history(&session_ref, None, |history| history.last_seq).await?;
     let request = EventStreamRequest {
@@ -82,10 +82,10 @@ async fn session_messages(
 /// Adds the session to the data of each message. Sequence numbers of several sessions cannot be ids of one stream.
 fn tag_messages_with_session(
     session: Option<String>,
-    messages: impl Stream<Item = StreamMessage> + Send + 'static,
-) -> impl Stream<Item = StreamMessage> + Send + 'static {
+    messages: impl Stream<Item = EventStreamMessage> + Send + 'static,
+) -> impl Stream<Item = EventStreamMessage> + Send + 'static {
     let session = serde_json::Value::from(session).to_string();
-    messages.map(move |StreamMessage { kind, data, .. }| StreamMessage {
+    messages.map(move |EventStreamMessage { kind, data, .. }| EventStreamMessage {
         kind,
         id: None,
         data: format!(r#"{{"session":{session},"data":{data}}}"#),

@@ -1,7 +1,7 @@
 //! Types that several responses share.
 
 use segue_core::event::{MidTurnPolicy, PhaseStateOwner, TurnOutcome};
-use segue_core::phase::TransitionProposer;
+use segue_core::phase::PhaseTransitionProposer;
 use segue_core::session::UsageTotals;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -93,7 +93,7 @@ impl From<UsageTotals> for CallTotalsView {
 /// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum TurnResultView {
+pub(crate) enum TurnOutcomeView {
     Done,
     Failed {
         reason: String,
@@ -103,7 +103,7 @@ pub(crate) enum TurnResultView {
     Interrupted,
 }
 
-impl From<TurnOutcome> for TurnResultView {
+impl From<TurnOutcome> for TurnOutcomeView {
     fn from(outcome: TurnOutcome) -> Self {
         match outcome {
             TurnOutcome::Done => Self::Done,
@@ -116,7 +116,7 @@ impl From<TurnOutcome> for TurnResultView {
 
 /// The owner of a phase graph, or the proposer of a transition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct PhaseParticipantView {
+pub(crate) struct PhaseOwnerOrProposerView {
     /// For an owner `session`, `role` or `agent`; for a proposer `user`, `operator`, `role`, `agent`, `tool` or `engine`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -124,7 +124,7 @@ pub(crate) struct PhaseParticipantView {
     pub name: Option<String>,
 }
 
-impl From<&PhaseStateOwner> for PhaseParticipantView {
+impl From<&PhaseStateOwner> for PhaseOwnerOrProposerView {
     fn from(owner: &PhaseStateOwner) -> Self {
         let (kind, name) = match owner {
             PhaseStateOwner::Session => ("session", None),
@@ -135,13 +135,13 @@ impl From<&PhaseStateOwner> for PhaseParticipantView {
     }
 }
 
-impl From<&TransitionProposer> for PhaseParticipantView {
-    fn from(proposer: &TransitionProposer) -> Self {
+impl From<&PhaseTransitionProposer> for PhaseOwnerOrProposerView {
+    fn from(proposer: &PhaseTransitionProposer) -> Self {
         let name = match proposer {
-            TransitionProposer::User | TransitionProposer::Operator | TransitionProposer::Engine => None,
-            TransitionProposer::Role(role) => Some(role.to_string()),
-            TransitionProposer::Agent(agent) => Some(agent.to_string()),
-            TransitionProposer::Tool(tool) => Some(tool.to_string()),
+            PhaseTransitionProposer::User | PhaseTransitionProposer::Operator | PhaseTransitionProposer::Engine => None,
+            PhaseTransitionProposer::Role(role) => Some(role.to_string()),
+            PhaseTransitionProposer::Agent(agent) => Some(agent.to_string()),
+            PhaseTransitionProposer::Tool(tool) => Some(tool.to_string()),
         };
         Self { kind: serialized_name(proposer), name }
     }

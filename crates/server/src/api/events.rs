@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::session_view::with_session_history;
 use crate::event_view::{EventTextFilter, EventView, EventViewBuilder};
-use crate::extract::{CallerSessionRef, HttpResponseFormat, QueryParams};
+use crate::extract::{CallerSessionRef, NegotiatedResponseFormat, QueryParams};
 use crate::limits::{EVENTS_PAGE_DEFAULT, EVENTS_PAGE_MAX};
 use crate::problem::HttpProblem;
 use crate::stream::{EventStreamRequest, StreamEndCondition};
@@ -47,13 +47,13 @@ pub(crate) struct EventsPage {
     responses((status = 200, content((EventsPage = "application/json"), (String = "text/event-stream")))))]
 pub(crate) async fn get_events(
     session_ref: CallerSessionRef,
-    format: HttpResponseFormat,
+    format: NegotiatedResponseFormat,
     headers: HeaderMap,
     QueryParams(params): QueryParams<ListEventsParams>,
 ) -> Result<Response, HttpProblem> {
     let texts = params.texts.unwrap_or_default();
     let after = Seq(params.after.unwrap_or(0));
-    if format == HttpResponseFormat::EventStream {
+    if format == NegotiatedResponseFormat::EventStream {
         let after = parse_last_event_id(&headers)?.unwrap_or(after);
         let head = with_session_history(&session_ref, None, |history| history.last_seq).await?;
         let request = EventStreamRequest {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::Path;
 use segue_core::event::Event;
-use segue_core::flow::Artifact;
+use segue_core::flow::FlowArtifact;
 use segue_core::ids::Seq;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,7 +19,7 @@ use crate::problem::HttpProblem;
 
 /// The facts of a flow.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FlowFactList {
+pub(crate) struct FlowFactListView {
     pub facts: Vec<FlowFactView>,
     /// The number of facts of each kind.
     pub counts_by_kind: BTreeMap<String, usize>,
@@ -50,11 +50,11 @@ pub(crate) struct ListFactsParams {
 }
 
 /// List the facts that the flow recorded
-#[utoipa::path(get, path = "/v1/sessions/{session}/facts", tag = "flow", params(SessionPathParamDocs, ListFactsParams), responses((status = 200, body = FlowFactList)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/facts", tag = "flow", params(SessionPathParamDocs, ListFactsParams), responses((status = 200, body = FlowFactListView)))]
 pub(crate) async fn list_facts(
     session_ref: CallerSessionRef,
     QueryParams(params): QueryParams<ListFactsParams>,
-) -> Result<Json<FlowFactList>, HttpProblem> {
+) -> Result<Json<FlowFactListView>, HttpProblem> {
     let at = AtEventParams { at: params.at }.to_seq()?;
     let (entries, counts_by_kind) = with_session_history(&session_ref, at, |history| {
         let mut counts_by_kind: BTreeMap<String, usize> = BTreeMap::new();
@@ -86,7 +86,7 @@ pub(crate) async fn list_facts(
         let turn = entry.turn.map(|turn| turn.to_string());
         facts.push(FlowFactView { seq: entry.position.seq.0, at: entry.position.at.0, turn, kind: entry.kind, value });
     }
-    Ok(Json(FlowFactList { facts, counts_by_kind }))
+    Ok(Json(FlowFactListView { facts, counts_by_kind }))
 }
 
 /// The artifacts of a session.
@@ -134,7 +134,7 @@ pub(crate) async fn get_artifact(
     artifacts.into_iter().find(|artifact| artifact.name == name).map(artifact_view).map(Json).ok_or_else(none)
 }
 
-async fn read_artifacts(session_ref: &CallerSessionRef, at: Option<Seq>) -> Result<Vec<Artifact>, HttpProblem> {
+async fn read_artifacts(session_ref: &CallerSessionRef, at: Option<Seq>) -> Result<Vec<FlowArtifact>, HttpProblem> {
     let (flow, state) = read_session_state(session_ref, at).await?;
     session_ref
         .app
@@ -144,7 +144,7 @@ async fn read_artifacts(session_ref: &CallerSessionRef, at: Option<Seq>) -> Resu
         .map_err(|error| session_ref.to_problem(error))
 }
 
-fn artifact_view(artifact: Artifact) -> ArtifactView {
+fn artifact_view(artifact: FlowArtifact) -> ArtifactView {
     let mut content = match serde_json::to_value(&artifact.content) {
         Ok(Value::Object(content)) => content,
         _ => serde_json::Map::new(),

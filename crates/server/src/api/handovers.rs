@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::calls::read_flow_spec;
 use super::common_types::serialized_name;
 use super::session_view::with_session_history;
-use super::turns::SessionTexts;
+use super::turns::LoadedSessionTexts;
 use super::{AtEventParams, SessionPathParamDocs};
 use crate::extract::{CallerSessionRef, QueryParams};
 use crate::history::{CallEndHistoryEntry, HandoverHistoryEntry, SessionHistory};
@@ -85,7 +85,7 @@ pub(crate) async fn list_handovers(
     });
     let entries = entries.await?;
     let ids: BTreeSet<_> = entries.iter().flat_map(|(_, sources)| sources).map(|(_, text)| text.body).collect();
-    let texts = SessionTexts::load(&session_ref, ids).await?;
+    let texts = LoadedSessionTexts::load(&session_ref, ids).await?;
     let handovers = entries.into_iter().map(|(entry, sources)| {
         let sources =
             sources.into_iter().map(|(source, text)| (source, normalize_text(&texts.lookup(text)))).collect::<Vec<_>>();

@@ -130,7 +130,7 @@ fn text_problem(session_ref: &CallerSessionRef, error: &segue_engine::Error) -> 
 /// The texts to return.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TextsRequest {
+pub(crate) struct SessionTextsRequest {
     /// Text ids.
     #[schema(max_items = 200)]
     pub bodies: Vec<String>,
@@ -138,17 +138,17 @@ pub(crate) struct TextsRequest {
 
 /// Texts of a session.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct TextsView {
+pub(crate) struct SessionTextsView {
     /// Texts by id.
     pub texts: BTreeMap<String, String>,
 }
 
 /// Get several texts
-#[utoipa::path(post, path = "/v1/sessions/{session}/texts", tag = "state", params(SessionPathParamDocs), request_body = TextsRequest, responses((status = 200, body = TextsView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/texts", tag = "state", params(SessionPathParamDocs), request_body = SessionTextsRequest, responses((status = 200, body = SessionTextsView)))]
 pub(crate) async fn get_texts(
     session_ref: CallerSessionRef,
-    JsonBody(request): JsonBody<TextsRequest>,
-) -> Result<Json<TextsView>, HttpProblem> {
+    JsonBody(request): JsonBody<SessionTextsRequest>,
+) -> Result<Json<SessionTextsView>, HttpProblem> {
     if request.bodies.len() > TEXTS_MAX {
         return Err(HttpProblem::bad_request(format!("at most {TEXTS_MAX} texts may be requested at once"))
             .with_extension("field", "bodies"));
@@ -162,5 +162,5 @@ pub(crate) async fn get_texts(
         .await
         .map_err(|error| text_problem(&session_ref, &error))?;
     let texts = request.bodies.into_iter().zip(texts).map(|(body, text)| (body, text.to_string()));
-    Ok(Json(TextsView { texts: texts.collect() }))
+    Ok(Json(SessionTextsView { texts: texts.collect() }))
 }

@@ -10,12 +10,12 @@ use segue_engine::{Error, UserMessage};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnResultView};
+use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnOutcomeView};
 use super::session_view::with_session_history;
 use crate::event_view::EventTextFilter;
-use crate::extract::{CallerSessionRef, HttpResponseFormat, JsonBodyWithImages};
+use crate::extract::{CallerSessionRef, JsonBodyWithImages, NegotiatedResponseFormat};
 use crate::history::{ReplyHistoryEntry, TurnHistoryEntry};
-use crate::images::NewImage;
+use crate::images::NewMessageImage;
 use crate::problem::HttpProblem;
 use crate::stream::{EventStreamRequest, StreamEndCondition};
 use crate::usage::admit_turn;
@@ -27,7 +27,7 @@ pub(crate) struct NewMessage {
     pub text: String,
     #[serde(default)]
     #[schema(max_items = 8)]
-    pub images: Vec<NewImage>,
+    pub images: Vec<NewMessageImage>,
     /// The idempotency key. A second message with the same key is not sent; the turn of the first one is returned.
     #[serde(default)]
     #[schema(max_length = 200)]
@@ -46,7 +46,7 @@ pub(crate) struct MessageResult {
     pub session: String,
     pub message: String,
     pub turn: String,
-    pub outcome: TurnResultView,
+    pub outcome: TurnOutcomeView,
     /// All replies, joined by blank lines.
     pub reply: String,
     pub replies: Vec<ReplyView>,
@@ -88,7 +88,7 @@ pub(crate) struct AcceptedMessage {
     responses((status = 200, content((MessageResult = "application/json"), (String = "text/event-stream"))), (status = 202, body = AcceptedMessage)))]
 pub(crate) async fn send_message(
     session_ref: CallerSessionRef,
-    format: HttpResponseFormat,
+    format: NegotiatedResponseFormat,
     headers: HeaderMap,
     JsonBodyWithImages(new): JsonBodyWithImages<NewMessage>,
 ) -> Result<Response, HttpProblem> {
@@ -97,7 +97,7 @@ pub(crate) async fn send_message(
         Some(key) => Some(IdempotencyKey::from(key)),
         None => parse_idempotency_header(&headers)?,
     };
-    let images = NewImage::parse_all(new.images).map_err(|problem| problem.with_extension("field", "images"))?;
+    let images = NewMessageImage::parse_all(new.images).map_err(|problem| problem.with_extension("field", "images"))?;
     let message = UserMessage {
         idempotency_key: key,
         mid_turn_policy: new.mid_turn_policy.map(MidTurnPolicy::from),
@@ -111,7 +111,7 @@ pub(crate) async fn send_message(
         Some(content) => content.check_same_message_for_key(&session_ref, message).await,
         None => Ok(()),
     };
-    if format == HttpResponseFormat::EventStream {
+    if format == NegotiatedResponseFormat::EventStream {
         let message =
             engine.send_message(&session_ref.session, message).await.map_err(|error| session_ref.to_problem(error))?;
         check_message(message).await?;

@@ -8,14 +8,12 @@ use segue_core::decide::OperatorCommand;
 use segue_core::event::{PhaseGraphKey, PhaseStateOwner};
 use segue_core::flow::DynFlow;
 use segue_core::ids::{PhaseName, Seq, TurnId};
-use segue_core::phase::PhaseGraph;
-use segue_core::phase::TransitionProposer;
-use segue_core::phase::render_mermaid;
-use segue_core::session::{PhaseGraphStatus, SessionState};
+use segue_core::phase::{PhaseGraph, PhaseTransitionProposer, render_mermaid};
+use segue_core::session::{PhaseGraphStateWithHistory, SessionState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::common_types::{CallTotalsView, PhaseParticipantView, serialized_name};
+use super::common_types::{CallTotalsView, PhaseOwnerOrProposerView, serialized_name};
 use super::flows::{PhaseView, phase_view};
 use super::session_view::{read_session_state, with_session_history};
 use super::{AtEventParams, SessionPathParamDocs};
@@ -34,7 +32,7 @@ pub(crate) struct PhaseGraphStatusList {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PhaseGraphStatusView {
     pub graph: String,
-    pub participant: PhaseParticipantView,
+    pub participant: PhaseOwnerOrProposerView,
     /// `session`, `role` or `agent`.
     pub attached_to: String,
     /// The start phase.
@@ -78,7 +76,7 @@ pub(crate) struct CurrentPhaseView {
 pub(crate) struct PhaseGrantView {
     pub to: String,
     /// Who gave the grant.
-    pub by: PhaseParticipantView,
+    pub by: PhaseOwnerOrProposerView,
     /// What the grant skips.
     pub warning: String,
 }
@@ -146,14 +144,14 @@ pub(crate) struct PhaseEventView {
     pub at: u64,
     pub turn: Option<String>,
     pub graph: String,
-    pub participant: PhaseParticipantView,
+    pub participant: PhaseOwnerOrProposerView,
     /// `entered`, `refused` or `granted`.
     #[serde(rename = "type")]
     pub kind: String,
     pub from: Option<String>,
     pub to: String,
     /// Who proposed the transition or gave the grant.
-    pub proposed_by: PhaseParticipantView,
+    pub proposed_by: PhaseOwnerOrProposerView,
     /// For an entry `proposed`, `granted`, `expired`, `rolled_back` or `same_phase`.
     pub cause: Option<String>,
     /// The event in one sentence.
@@ -238,7 +236,7 @@ async fn read_graph_status(
     let Some(graph) = flow.spec().graphs.get(&key.graph) else { return Ok(None) };
     let engine = &session_ref.app.engine;
     let allowed = engine
-        .allowed_phases(&session_ref.session, flow, state, key, &TransitionProposer::User)
+        .allowed_phases(&session_ref.session, flow, state, key, &PhaseTransitionProposer::User)
         .await
         .map_err(|error| session_ref.to_problem(error))?;
     let status = state.session.phase_graph_status(graph, key);
@@ -269,9 +267,9 @@ async fn read_graph_status(
     }))
 }
 
-fn current_phase_view(status: &PhaseGraphStatus) -> CurrentPhaseView {
+fn current_phase_view(status: &PhaseGraphStateWithHistory) -> CurrentPhaseView {
     let now = &status.state;
-    let grant = |grant: &segue_core::phase::SkipGrant| PhaseGrantView {
+    let grant = |grant: &segue_core::phase::OneTimePhaseGrant| PhaseGrantView {
         to: grant.to.to_string(),
         by: (&grant.by).into(),
         warning: grant.to_string(),
@@ -487,7 +485,7 @@ async fn run_phase_command(
             .filter(|entry| entry.position.seq > before.session.last_seq && entry.phase_key == key);
         entries.find_map(|entry| match &entry.kind {
             PhaseEventKind::Refused(refusal)
-                if matches!(refusal.by, TransitionProposer::User | TransitionProposer::Operator) =>
+                if matches!(refusal.by, PhaseTransitionProposer::User | PhaseTransitionProposer::Operator) =>
             {
                 Some(refusal.clone())
             }

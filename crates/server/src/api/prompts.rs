@@ -14,9 +14,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::calls::{find_call, read_call_opened};
 use super::session_view::with_session_history;
-use super::turns::ImageView;
+use super::turns::MessageImageView;
 use super::{CallPathParamDocs, SessionPathParamDocs};
-use crate::extract::{CallerSessionRef, HttpResponseFormat, QueryParams};
+use crate::extract::{CallerSessionRef, NegotiatedResponseFormat, QueryParams};
 use crate::problem::HttpProblem;
 
 /// The exact prompt of a call.
@@ -42,7 +42,7 @@ pub(crate) struct PromptMessageView {
     pub speaker: String,
     pub text: String,
     /// Images that the user attached.
-    pub images: Vec<ImageView>,
+    pub images: Vec<MessageImageView>,
     /// Tool calls that the assistant requested.
     pub tool_calls: Vec<ToolCallView>,
     /// The tool call that a tool message answers.
@@ -76,12 +76,12 @@ pub(crate) struct PromptToolView {
     responses((status = 200, content((PromptView = "application/json"), (String = "text/plain")))))]
 pub(crate) async fn get_prompt(
     session_ref: CallerSessionRef,
-    format: HttpResponseFormat,
+    format: NegotiatedResponseFormat,
     Path((_, call)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
     let entry = find_call(&session_ref, &call, None).await?;
     let prompt = read_prompt(&session_ref, entry.call).await?;
-    if format == HttpResponseFormat::Text {
+    if format == NegotiatedResponseFormat::Text {
         return Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], prompt.to_string()).into_response());
     }
     let opened = read_call_opened(&session_ref, &entry).await?;
@@ -104,7 +104,7 @@ fn prompt_view(call: CallId, prompt: Prompt, digest: String) -> PromptView {
         images: message
             .images
             .iter()
-            .map(|image| ImageView::new(BodyId::hash_text(&image.data), image.media_type))
+            .map(|image| MessageImageView::new(BodyId::hash_text(&image.data), image.media_type))
             .collect(),
         tool_calls: message.tool_calls.iter().map(tool_call_view).collect(),
         tool_call_id: message.tool_call_id.clone(),

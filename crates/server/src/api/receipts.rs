@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::Path;
 use segue_core::body::BodyId;
-use segue_core::context::{CallThread, ContextKind, FragmentReceipt, FragmentSource, PreviousPromptComparison};
+use segue_core::context::{CallThread, FragmentContentKind, FragmentReceipt, FragmentSource, PreviousPromptComparison};
 use segue_core::event::{CallAnswered, CallOpened, Event, RetryDecision};
 use segue_core::ids::{CallId, Seq};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use super::prompts::{PromptToolView, ToolCallView, prompt_tool_view, tool_call_v
 use super::session_view::with_session_history;
 use super::{CallPathParamDocs, SessionPathParamDocs};
 use crate::extract::{CallerSessionRef, QueryParams};
-use crate::history::{CallEndHistoryEntry, CallHistoryEntry, FailedAttemptHistoryEntry};
+use crate::history::{CallEndHistoryEntry, CallHistoryEntry, FailedCallAttemptHistoryEntry};
 use crate::problem::HttpProblem;
 
 /// A call with its receipt.
@@ -34,13 +34,13 @@ pub(crate) struct CallReceiptView {
     /// A description of the role's scope.
     pub memory: String,
     /// The fragments in the order of the prompt.
-    pub fragments: Vec<ShownFragmentView>,
+    pub fragments: Vec<FragmentReceiptView>,
     /// The fragments that were left out.
-    pub omitted_fragments: Vec<ShownFragmentView>,
+    pub omitted_fragments: Vec<FragmentReceiptView>,
     /// The previous call of the same role.
     pub previous_call: Option<String>,
     /// Attempts without an answer.
-    pub failed_attempts: Vec<FailedAttemptView>,
+    pub failed_attempts: Vec<FailedCallAttemptView>,
     pub answer: Option<ModelAnswerView>,
     /// The prompt's tokens as the vendor would count them, estimated from its earlier reports; `null` if that equals our
     /// count.
@@ -59,7 +59,7 @@ pub(crate) struct CallReceiptView {
 
 /// A fragment of a prompt.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ShownFragmentView {
+pub(crate) struct FragmentReceiptView {
     /// The name of the fragment; `(thread)` for the messages of the thread.
     pub name: String,
     /// `opening`, `carried` or `ask`.
@@ -117,20 +117,20 @@ pub(crate) struct FragmentSourceView {
 
 /// An attempt without an answer, or a decision about one.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FailedAttemptView {
+pub(crate) struct FailedCallAttemptView {
     pub seq: u64,
     pub at: u64,
     /// The number of the attempt; `null` for a decision.
     pub attempt: Option<u32>,
     /// What happened, in one line.
     pub summary: String,
-    pub next: Option<FailureActionView>,
+    pub next: Option<RetryDecisionView>,
 }
 
 /// What follows an attempt without an answer.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum FailureActionView {
+pub(crate) enum RetryDecisionView {
     /// The call is retried.
     Retry {
         /// The earliest time of the next attempt.
@@ -222,7 +222,7 @@ async fn read_receipt_context(
         let opener = thread.map(|thread| thread.opened.2).filter(|opener| *opener != entry.call);
         let opener = opener.and_then(|opener| history.calls.get(&opener).cloned());
         let earlier =
-            |compaction: &crate::history::CompactionHistoryEntry| compaction.position.seq < entry.position.seq;
+            |compaction: &crate::history::ThreadCompactionHistoryEntry| compaction.position.seq < entry.position.seq;
         let messages_folded = thread.map_or(0, |thread| {
             thread
                 .compactions
@@ -296,9 +296,9 @@ fn fragment_views(
     opened: &CallOpened,
     context: &ReceiptPartsFromOtherEvents,
     texts: &TextsById,
-) -> (Vec<ShownFragmentView>, Vec<ShownFragmentView>) {
+) -> (Vec<FragmentReceiptView>, Vec<FragmentReceiptView>) {
     let receipt = &opened.receipt;
-    let mut all: Vec<ShownFragmentView> =
+    let mut all: Vec<FragmentReceiptView> =
         receipt.opening.iter().map(|fragment| shown_fragment_view(fragment, "opening", None, texts)).collect();
     let mut carried = receipt.carried.tokens;
     if let Some((by, fragments)) = &context.thread_opening {
@@ -308,10 +308,10 @@ fn fragment_views(
         }
     }
     if receipt.carried.entries > 0 {
-        all.push(ShownFragmentView {
+        all.push(FragmentReceiptView {
             name: "(thread)".to_owned(),
             part: "carried".to_owned(),
-            layer: ContextKind::Conversation.to_string(),
+            layer: FragmentContentKind::Conversation.to_string(),
             source: Some(fragment_source_view(&FragmentSource::Thread(receipt.thread.thread_id()))),
             source_summary: FragmentSource::Thread(receipt.thread.thread_id()).to_string(),
             reason: "the messages of the thread".to_owned(),
@@ -334,8 +334,8 @@ fn shown_fragment_view(
     part: &str,
     since_call: Option<CallId>,
     texts: &TextsById,
-) -> ShownFragmentView {
-    ShownFragmentView {
+) -> FragmentReceiptView {
+    FragmentReceiptView {
         name: fragment.name.to_string(),
         part: part.to_owned(),
         layer: fragment.layer.to_string(),
@@ -417,16 +417,16 @@ async fn read_tools_and_output(
     Ok((tools.iter().map(prompt_tool_view).collect(), output))
 }
 
-fn failed_attempt_view(attempt: &FailedAttemptHistoryEntry) -> FailedAttemptView {
-    FailedAttemptView {
+fn failed_attempt_view(attempt: &FailedCallAttemptHistoryEntry) -> FailedCallAttemptView {
+    FailedCallAttemptView {
         seq: attempt.position.seq.0,
         at: attempt.position.at.0,
         attempt: attempt.attempt,
         summary: attempt.summary.clone(),
         next: attempt.next.map(|next| match next {
-            RetryDecision::Retry { at } => FailureActionView::Retry { at: at.0 },
-            RetryDecision::AwaitOperator => FailureActionView::AwaitOperator,
-            RetryDecision::GiveUp => FailureActionView::GiveUp,
+            RetryDecision::Retry { at } => RetryDecisionView::Retry { at: at.0 },
+            RetryDecision::AwaitOperator => RetryDecisionView::AwaitOperator,
+            RetryDecision::GiveUp => RetryDecisionView::GiveUp,
         }),
     }
 }

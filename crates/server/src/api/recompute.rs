@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::Path;
-use segue_core::decide::{OperatorCommand, RecomputeOverrides, UnknownCallResolution};
+use segue_core::decide::{OperatorCommand, RecomputeCallOverrides, UnknownCallOutcomeResolution};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -17,7 +17,7 @@ use crate::usage::{admit_turn, check_allowed_models};
 /// What to change in the recomputation.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RecomputeRequest {
+pub(crate) struct RecomputeCallRequest {
     /// The model to use instead.
     #[serde(default)]
     pub model: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct RecomputeRequest {
 
 /// A past call and its recomputation.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RecomputationView {
+pub(crate) struct CallRecomputationView {
     /// The new call.
     pub call: String,
     /// The original call.
@@ -46,12 +46,12 @@ pub(crate) struct RecomputationView {
 /// Recompute a past call
 ///
 /// The new call is recorded outside the timeline and changes nothing in the conversation.
-#[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/recompute", tag = "calls", params(SessionPathParamDocs, CallPathParamDocs), request_body = RecomputeRequest, responses((status = 200, body = RecomputationView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/recompute", tag = "calls", params(SessionPathParamDocs, CallPathParamDocs), request_body = RecomputeCallRequest, responses((status = 200, body = CallRecomputationView)))]
 pub(crate) async fn recompute_call(
     session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,
-    JsonBody(request): JsonBody<RecomputeRequest>,
-) -> Result<Json<RecomputationView>, HttpProblem> {
+    JsonBody(request): JsonBody<RecomputeCallRequest>,
+) -> Result<Json<CallRecomputationView>, HttpProblem> {
     let entry = find_call(&session_ref, &call, None).await?;
     if !request.settings.is_null() && !request.settings.is_object() {
         return Err(HttpProblem::bad_request("`settings` must be an object").with_extension("field", "settings"));
@@ -61,7 +61,7 @@ pub(crate) async fn recompute_call(
         let known = engine.models().get(&model.as_str().into());
         known.map_err(|failure| HttpProblem::bad_request(failure.message).with_extension("field", "model"))?;
     }
-    let options = RecomputeOverrides { model: request.model.map(Into::into), settings: request.settings };
+    let options = RecomputeCallOverrides { model: request.model.map(Into::into), settings: request.settings };
     check_allowed_models(&session_ref.caller, &options.model)?;
     let _admitted = admit_turn(&session_ref).await?;
     let result = engine
@@ -74,7 +74,7 @@ pub(crate) async fn recompute_call(
         Err(problem) => (None, Some(problem)),
     };
     let changed_fragments = result.changed_fragments.iter().map(ToString::to_string).collect();
-    Ok(Json(RecomputationView {
+    Ok(Json(CallRecomputationView {
         call: result.rerun.call.to_string(),
         recomputes: result.original.call.to_string(),
         model: result.rerun.model.to_string(),
@@ -88,14 +88,14 @@ pub(crate) async fn recompute_call(
 /// A decision about a call whose outcome is unknown.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ResolveCallRequest {
-    pub action: ResolveCallAction,
+pub(crate) struct ResolveUnknownCallRequest {
+    pub action: ResolveUnknownCallAction,
 }
 
 /// What to do with a call whose outcome is unknown.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ResolveCallAction {
+pub(crate) enum ResolveUnknownCallAction {
     /// Make the call again, although it may be billed twice.
     Retry,
     /// Treat the call as failed.
@@ -103,16 +103,16 @@ pub(crate) enum ResolveCallAction {
 }
 
 /// Resolve a call whose outcome is unknown
-#[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/resolve", tag = "calls", params(SessionPathParamDocs, CallPathParamDocs), request_body = ResolveCallRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/calls/{call}/resolve", tag = "calls", params(SessionPathParamDocs, CallPathParamDocs), request_body = ResolveUnknownCallRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn resolve_call(
     session_ref: CallerSessionRef,
     Path((_, call)): Path<(String, String)>,
-    JsonBody(resolve): JsonBody<ResolveCallRequest>,
+    JsonBody(resolve): JsonBody<ResolveUnknownCallRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let call = find_call(&session_ref, &call, None).await?.call;
     let resolution = match resolve.action {
-        ResolveCallAction::Retry => UnknownCallResolution::Retry,
-        ResolveCallAction::Fail => UnknownCallResolution::Fail,
+        ResolveUnknownCallAction::Retry => UnknownCallOutcomeResolution::Retry,
+        ResolveUnknownCallAction::Fail => UnknownCallOutcomeResolution::Fail,
     };
     // Checks that the session can be read before the command is sent.
     read_session_state(&session_ref, None).await?;

@@ -14,7 +14,7 @@ use crate::app::AppState;
 use crate::caller::Caller;
 use crate::problem::HttpProblem;
 use crate::session_changes::{SessionListChange, SessionListChangeReceiver};
-use crate::stream::{StreamMessage, StreamPermit, sse_response};
+use crate::stream::{EventStreamMessage, StreamPermit, sse_response};
 
 /// Stream changes of the session list
 ///
@@ -33,9 +33,9 @@ pub(crate) async fn stream_session_changes(
 pub(crate) fn session_change_messages(
     app: &AppState,
     caller: Caller,
-) -> impl Stream<Item = StreamMessage> + Send + 'static {
+) -> impl Stream<Item = EventStreamMessage> + Send + 'static {
     let receiver = app.change_feed.subscribe(&app.engine);
-    let queued_messages = VecDeque::from([StreamMessage::new("live", None, &json!({}))]);
+    let queued_messages = VecDeque::from([EventStreamMessage::new("live", None, &json!({}))]);
     let change_stream =
         SessionListChangeStream { app: app.clone(), caller, receiver, queued_messages, is_finished: false };
     stream::unfold(change_stream, |mut change_stream| async move {
@@ -47,12 +47,12 @@ struct SessionListChangeStream {
     app: AppState,
     caller: Caller,
     receiver: SessionListChangeReceiver,
-    queued_messages: VecDeque<StreamMessage>,
+    queued_messages: VecDeque<EventStreamMessage>,
     is_finished: bool,
 }
 
 impl SessionListChangeStream {
-    async fn next_message(&mut self) -> Option<StreamMessage> {
+    async fn next_message(&mut self) -> Option<EventStreamMessage> {
         loop {
             if let Some(message) = self.queued_messages.pop_front() {
                 return Some(message);
@@ -66,7 +66,7 @@ impl SessionListChangeStream {
                 () = app.wait_for_shutdown() => Err(RecvError::Closed),
                 () = app.keys.wait_for_revocation(&self.caller) => {
                     let problem = HttpProblem::key_revoked().to_details();
-                    self.queued_messages.push_back(StreamMessage::new("problem", None, &problem));
+                    self.queued_messages.push_back(EventStreamMessage::new("problem", None, &problem));
                     self.is_finished = true;
                     continue;
                 }
@@ -75,7 +75,7 @@ impl SessionListChangeStream {
             match change {
                 Ok(SessionListChange::Updated(row)) => {
                     if self.caller.can_see_session(&row.session, &FlowName::from(row.summary.flow.as_str())) {
-                        self.queued_messages.push_back(StreamMessage::new(
+                        self.queued_messages.push_back(EventStreamMessage::new(
                             "session",
                             None,
                             &SessionListItem::from_list_entry(&row, &self.caller),
@@ -85,7 +85,7 @@ impl SessionListChangeStream {
                 Ok(SessionListChange::Deleted(row)) => {
                     if self.caller.can_see_session(&row.session, &FlowName::from(row.summary.flow.as_str())) {
                         let name = self.caller.public_session_name(&row.session);
-                        self.queued_messages.push_back(StreamMessage::new(
+                        self.queued_messages.push_back(EventStreamMessage::new(
                             "deleted",
                             None,
                             &json!({ "session": name }),
@@ -94,7 +94,7 @@ impl SessionListChangeStream {
                 }
                 // A client that missed changes must read the list again.
                 Err(RecvError::Lagged(_) | RecvError::Closed) => {
-                    self.queued_messages.push_back(StreamMessage::new(
+                    self.queued_messages.push_back(EventStreamMessage::new(
                         "reconnect",
                         None,
                         &json!({ "reason": "read the list of sessions again" }),

@@ -50,14 +50,14 @@ pub(crate) struct SessionView {
     /// The usage of this session alone.
     pub spent: CallTotalsView,
     /// Child sessions that have not ended.
-    pub children: Vec<ChildSessionView>,
+    pub children: Vec<OpenChildSessionView>,
     /// The usage of child sessions and their descendants that have ended.
     pub descendants: DescendantUsageView,
 }
 
 /// A child session that has not ended.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ChildSessionView {
+pub(crate) struct OpenChildSessionView {
     pub session: String,
     pub flow: String,
     /// The flow's own name for the child.
@@ -221,8 +221,11 @@ pub(crate) async fn build_session_view(
     })
 }
 
-fn child_session_view(session_ref: &CallerSessionRef, open: &segue_core::session::OpenChild) -> ChildSessionView {
-    ChildSessionView {
+fn child_session_view(
+    session_ref: &CallerSessionRef,
+    open: &segue_core::session::OpenChildSession,
+) -> OpenChildSessionView {
+    OpenChildSessionView {
         session: session_ref.caller.public_session_name(&open.spawned.session),
         flow: open.spawned.flow.to_string(),
         key: open.spawned.key.clone(),
@@ -231,7 +234,7 @@ fn child_session_view(session_ref: &CallerSessionRef, open: &segue_core::session
     }
 }
 
-fn descendant_usage_view(usage: &segue_core::session::ChildUsage) -> DescendantUsageView {
+fn descendant_usage_view(usage: &segue_core::session::ChildSessionUsage) -> DescendantUsageView {
     DescendantUsageView {
         sessions: usage.descendants,
         calls: usage.calls,

@@ -143,7 +143,7 @@ pub(crate) struct ListSessionsParams {
 
 /// A page of sessions.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct SessionPage {
+pub(crate) struct SessionsPage {
     /// Most recently changed first.
     pub sessions: Vec<SessionListItem>,
     /// The cursor of the next page; `null` on the last page.
@@ -203,12 +203,12 @@ impl SessionListItem {
 }
 
 /// List sessions, most recently changed first
-#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(ListSessionsParams), responses((status = 200, body = SessionPage)))]
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(ListSessionsParams), responses((status = 200, body = SessionsPage)))]
 pub(crate) async fn list_sessions(
     State(app): State<AppState>,
     caller: Caller,
     QueryParams(params): QueryParams<ListSessionsParams>,
-) -> Result<Json<SessionPage>, HttpProblem> {
+) -> Result<Json<SessionsPage>, HttpProblem> {
     let limit = super::page_limit(params.limit, SESSIONS_PAGE_DEFAULT, SESSIONS_PAGE_MAX)?;
     let query = SessionQuery {
         text: params.search.filter(|text| !text.is_empty()),
@@ -228,7 +228,7 @@ pub(crate) async fn list_sessions(
     };
     let page =
         app.engine.list_sessions(&query).await.map_err(|error| HttpProblem::from_engine_error(&error, &caller))?;
-    Ok(Json(SessionPage {
+    Ok(Json(SessionsPage {
         sessions: page.entries.iter().map(|entry| SessionListItem::from_list_entry(entry, &caller)).collect(),
         next: page.next_cursor.map(|cursor| encode_cursor(&cursor, &caller)),
     }))
@@ -311,14 +311,14 @@ pub(crate) async fn forget_role_memory(
 /// The turn that a command is for.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TurnCommandRequest {
+pub(crate) struct CancelOrRetryTurnRequest {
     /// If this is not the turn that the command would affect, the command arrived too late and is refused.
     #[serde(default)]
     #[schema(example = "t3")]
     pub turn: Option<String>,
 }
 
-impl TurnCommandRequest {
+impl CancelOrRetryTurnRequest {
     fn parse_turn(&self) -> Result<Option<TurnId>, HttpProblem> {
         let parse = |turn: &String| turn.parse().map_err(|why: String| HttpProblem::bad_request(why));
         self.turn.as_ref().map(parse).transpose().map_err(|problem| problem.with_extension("field", "turn"))
@@ -326,10 +326,10 @@ impl TurnCommandRequest {
 }
 
 /// Cancel the running turn
-#[utoipa::path(post, path = "/v1/sessions/{session}/cancel", tag = "messages", params(super::SessionPathParamDocs), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/cancel", tag = "messages", params(super::SessionPathParamDocs), request_body = CancelOrRetryTurnRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn cancel_turn(
     session_ref: CallerSessionRef,
-    JsonBody(request): JsonBody<TurnCommandRequest>,
+    JsonBody(request): JsonBody<CancelOrRetryTurnRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     run_session_command(&session_ref, OperatorCommand::Cancel { turn: request.parse_turn()? }).await
 }
@@ -337,10 +337,10 @@ pub(crate) async fn cancel_turn(
 /// Retry the last turn if it failed
 ///
 /// Answers that the turn already received are reused where the flow supports it.
-#[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::SessionPathParamDocs), request_body = TurnCommandRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/retry", tag = "messages", params(super::SessionPathParamDocs), request_body = CancelOrRetryTurnRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn retry_turn(
     session_ref: CallerSessionRef,
-    JsonBody(request): JsonBody<TurnCommandRequest>,
+    JsonBody(request): JsonBody<CancelOrRetryTurnRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let turn = request.parse_turn()?;
     run_paid_command(&session_ref, OperatorCommand::Retry { turn }).await

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::Path;
 use segue_core::ids::SubmissionId;
-use segue_engine::SubmissionResult;
+use segue_engine::InboxSubmissionProgress;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -13,7 +13,7 @@ use crate::problem::HttpProblem;
 
 /// What became of a submission.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct SubmissionView {
+pub(crate) struct InboxSubmissionStatusView {
     pub submission: String,
     /// `waiting` or `accepted`. A refused submission is an error response.
     pub status: String,
@@ -25,11 +25,11 @@ pub(crate) struct SubmissionView {
 ///
 /// A request for a session that another process holds is answered with status 202 and an id if that process does not
 /// handle it in time. Outcomes are kept for 24 hours.
-#[utoipa::path(get, path = "/v1/sessions/{session}/submissions/{submission}", tag = "messages", params(SessionPathParamDocs, ("submission" = String, Path, description = "The id from the response with status 202.")), responses((status = 200, body = SubmissionView)))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/submissions/{submission}", tag = "messages", params(SessionPathParamDocs, ("submission" = String, Path, description = "The id from the response with status 202.")), responses((status = 200, body = InboxSubmissionStatusView)))]
 pub(crate) async fn get_submission(
     session_ref: CallerSessionRef,
     Path((_, submission)): Path<(String, String)>,
-) -> Result<Json<SubmissionView>, HttpProblem> {
+) -> Result<Json<InboxSubmissionStatusView>, HttpProblem> {
     let id = u64::from_str_radix(&submission, 16).map(SubmissionId).map_err(|_| {
         HttpProblem::bad_request(format!(
             "`{submission}` is not the id of a submission, which has 16 hexadecimal digits"
@@ -37,10 +37,10 @@ pub(crate) async fn get_submission(
     })?;
     let result = session_ref.app.engine.submission_result(&session_ref.session, id).await;
     let (status, message) = match result.map_err(|error| session_ref.to_problem(error))? {
-        SubmissionResult::Waiting => ("waiting", None),
-        SubmissionResult::Accepted(message) => ("accepted", message),
+        InboxSubmissionProgress::Waiting => ("waiting", None),
+        InboxSubmissionProgress::Accepted(message) => ("accepted", message),
     };
-    Ok(Json(SubmissionView {
+    Ok(Json(InboxSubmissionStatusView {
         submission: id.to_string(),
         status: status.to_owned(),
         message: message.map(|message| message.to_string()),

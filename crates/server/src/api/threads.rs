@@ -37,12 +37,12 @@ pub(crate) struct ThreadView {
     /// A description of the role's scope.
     pub memory: String,
     /// The call that opened the thread.
-    pub opened: ThreadCallPoint,
+    pub opened: ThreadBoundaryCallView,
     pub opening_reason: ThreadOpenReasonView,
     /// What the thread is valid for; it ends when one of these changes.
-    pub valid_for: ScopeTagView,
+    pub valid_for: ThreadReuseConditionsView,
     /// The call that opened the next thread in its place.
-    pub ended: Option<ThreadCallPoint>,
+    pub ended: Option<ThreadBoundaryCallView>,
     /// The calls that used the thread.
     pub calls: Vec<String>,
     /// The turns of those calls.
@@ -51,14 +51,14 @@ pub(crate) struct ThreadView {
     pub messages: u32,
     /// The number of tokens after the last call.
     pub tokens: u32,
-    pub compactions: Vec<CompactionView>,
+    pub compactions: Vec<ThreadCompactionView>,
     /// Whether a call could still continue the thread.
     pub is_active: bool,
 }
 
 /// A call, and the event that opened it.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ThreadCallPoint {
+pub(crate) struct ThreadBoundaryCallView {
     pub seq: u64,
     pub at: u64,
     pub turn: Option<String>,
@@ -78,7 +78,7 @@ pub(crate) struct ThreadOpenReasonView {
 
 /// What a thread is valid for.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ScopeTagView {
+pub(crate) struct ThreadReuseConditionsView {
     pub phase: Option<String>,
     /// The visit to that phase.
     pub visit: Option<u32>,
@@ -89,7 +89,7 @@ pub(crate) struct ScopeTagView {
 
 /// A compaction of a thread.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct CompactionView {
+pub(crate) struct ThreadCompactionView {
     pub seq: u64,
     pub at: u64,
     /// The number of messages that were replaced by a summary.
@@ -122,13 +122,14 @@ pub(crate) async fn list_threads(
 
 fn thread_view(history: &SessionHistory, entry: &ThreadHistoryEntry, memory: String, is_active: bool) -> ThreadView {
     let turns: BTreeSet<TurnId> = entry.calls.iter().filter_map(|call| history.calls.get(call)?.turn).collect();
-    let point = |(position, turn, call): &(EventSeqAndTime, Option<TurnId>, segue_core::ids::CallId)| ThreadCallPoint {
-        seq: position.seq.0,
-        at: position.at.0,
-        turn: turn.map(|turn| turn.to_string()),
-        call: call.to_string(),
-    };
-    let compaction = |compaction: &crate::history::CompactionHistoryEntry| CompactionView {
+    let point =
+        |(position, turn, call): &(EventSeqAndTime, Option<TurnId>, segue_core::ids::CallId)| ThreadBoundaryCallView {
+            seq: position.seq.0,
+            at: position.at.0,
+            turn: turn.map(|turn| turn.to_string()),
+            call: call.to_string(),
+        };
+    let compaction = |compaction: &crate::history::ThreadCompactionHistoryEntry| ThreadCompactionView {
         seq: compaction.position.seq.0,
         at: compaction.position.at.0,
         messages_folded: compaction.messages_folded,
@@ -182,8 +183,8 @@ fn thread_opening_view(reason: &ThreadOpenReason) -> ThreadOpenReasonView {
     ThreadOpenReasonView { kind: serialized_name(reason), summary: reason.to_string(), changed }
 }
 
-fn scope_tag_view(tag: &ThreadReuseConditions) -> ScopeTagView {
-    ScopeTagView {
+fn scope_tag_view(tag: &ThreadReuseConditions) -> ThreadReuseConditionsView {
+    ThreadReuseConditionsView {
         phase: tag.phase_visit.as_ref().map(|visit| visit.phase.to_string()),
         visit: tag.phase_visit.as_ref().map(|visit| visit.number),
         turn: tag.turn.map(|turn| turn.to_string()),

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::Path;
 use segue_core::decide::OperatorCommand;
-use segue_core::event::UnknownToolRunResolution;
+use segue_core::event::UnknownToolRunOutcomeResolution;
 use segue_core::ids::ToolRunId;
 use segue_core::session::Session;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ pub(crate) fn held_tool_run_views(session: &Session) -> Vec<HeldToolRunView> {
 /// The path parameter `run`.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-pub(crate) struct ToolRunPath {
+pub(crate) struct ToolRunPathParamDocs {
     /// The tool run, such as `x3`.
     #[expect(dead_code, reason = "only describes the parameter; the handlers read it with `Path`")]
     pub run: String,
@@ -81,7 +81,7 @@ pub(crate) struct ApproveToolRunRequest {
 }
 
 /// Approve a tool run that waits for it
-#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/approve", tag = "turns", params(SessionPathParamDocs, ToolRunPath), request_body = ApproveToolRunRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/approve", tag = "turns", params(SessionPathParamDocs, ToolRunPathParamDocs), request_body = ApproveToolRunRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn approve_tool_run(
     session_ref: CallerSessionRef,
     Path((_, run)): Path<(String, String)>,
@@ -105,7 +105,7 @@ pub(crate) struct DenyToolRunRequest {
 /// Deny a tool run that waits for approval
 ///
 /// The model is told that the run was denied, and why.
-#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/deny", tag = "turns", params(SessionPathParamDocs, ToolRunPath), request_body = DenyToolRunRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/deny", tag = "turns", params(SessionPathParamDocs, ToolRunPathParamDocs), request_body = DenyToolRunRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn deny_tool_run(
     session_ref: CallerSessionRef,
     Path((_, run)): Path<(String, String)>,
@@ -118,8 +118,8 @@ pub(crate) async fn deny_tool_run(
 /// A decision about a tool run whose outcome is unknown.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ResolveToolRunRequest {
-    pub action: ResolveToolRunAction,
+pub(crate) struct ResolveUnknownToolRunRequest {
+    pub action: ResolveUnknownToolRunAction,
     /// For `done`, the result; for `fail`, the reason. The model is told.
     #[serde(default)]
     pub text: Option<String>,
@@ -128,7 +128,7 @@ pub(crate) struct ResolveToolRunRequest {
 /// What to do with a tool run whose outcome is unknown.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ResolveToolRunAction {
+pub(crate) enum ResolveUnknownToolRunAction {
     /// Run the tool again, although it may take effect twice.
     RunAgain,
     /// Treat the run as failed.
@@ -138,17 +138,17 @@ pub(crate) enum ResolveToolRunAction {
 }
 
 /// Resolve a tool run whose outcome is unknown
-#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/resolve", tag = "turns", params(SessionPathParamDocs, ToolRunPath), request_body = ResolveToolRunRequest, responses((status = 200, body = SessionView)))]
+#[utoipa::path(post, path = "/v1/sessions/{session}/tool-runs/{run}/resolve", tag = "turns", params(SessionPathParamDocs, ToolRunPathParamDocs), request_body = ResolveUnknownToolRunRequest, responses((status = 200, body = SessionView)))]
 pub(crate) async fn resolve_tool_run(
     session_ref: CallerSessionRef,
     Path((_, run)): Path<(String, String)>,
-    JsonBody(request): JsonBody<ResolveToolRunRequest>,
+    JsonBody(request): JsonBody<ResolveUnknownToolRunRequest>,
 ) -> Result<Json<SessionView>, HttpProblem> {
     let run: ToolRunId = extract::parse_numbered_id(&run)?;
     let resolution = match request.action {
-        ResolveToolRunAction::RunAgain => UnknownToolRunResolution::RunAgain,
-        ResolveToolRunAction::Fail => UnknownToolRunResolution::Fail,
-        ResolveToolRunAction::Done => UnknownToolRunResolution::Done,
+        ResolveUnknownToolRunAction::RunAgain => UnknownToolRunOutcomeResolution::RunAgain,
+        ResolveUnknownToolRunAction::Fail => UnknownToolRunOutcomeResolution::Fail,
+        ResolveUnknownToolRunAction::Done => UnknownToolRunOutcomeResolution::Done,
     };
     let command = OperatorCommand::ResolveToolRun { run, resolution, text: request.text };
     run_paid_command(&session_ref, command).await

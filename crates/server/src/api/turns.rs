@@ -15,7 +15,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::calls::{CallSummaryView, read_flow_spec, summarize_call};
-use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnResultView, serialized_name};
+use super::common_types::{CallTotalsView, MidTurnPolicyView, TurnOutcomeView, serialized_name};
 use super::phases::{PhaseEventView, phase_event_view};
 use super::session_view::with_session_history;
 use super::{AtEventParams, SessionPathParamDocs};
@@ -35,7 +35,7 @@ pub(crate) struct TurnView {
     pub started: u64,
     pub ended: Option<u64>,
     /// `null` while the turn is running.
-    pub outcome: Option<TurnResultView>,
+    pub outcome: Option<TurnOutcomeView>,
     /// The messages that the turn answers.
     pub messages: Vec<UserMessageView>,
     pub replies: Vec<TurnReplyView>,
@@ -45,9 +45,9 @@ pub(crate) struct TurnView {
     /// The ids of the handovers created in the turn.
     pub handovers: Vec<String>,
     /// The facts recorded in the turn.
-    pub facts: Vec<FactRefView>,
+    pub facts: Vec<FlowFactRefView>,
     /// Steps of the flow that the engine refused.
-    pub refused_steps: Vec<RefusedStepView>,
+    pub refused_steps: Vec<RefusedFlowStepView>,
     pub spent: CallTotalsView,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct UserMessageView {
     pub seq: u64,
     pub at: u64,
     pub text: String,
-    pub images: Vec<ImageView>,
+    pub images: Vec<MessageImageView>,
     /// The idempotency key.
     pub key: Option<String>,
     pub mid_turn_policy: MidTurnPolicyView,
@@ -66,14 +66,14 @@ pub(crate) struct UserMessageView {
 
 /// An image attached to a message.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ImageView {
+pub(crate) struct MessageImageView {
     /// The id of the text that holds the image in base64.
     pub body: String,
     #[schema(examples("image/png"))]
     pub media_type: String,
 }
 
-impl ImageView {
+impl MessageImageView {
     /// Creates the view of an image.
     #[must_use]
     pub(crate) fn new(body: BodyId, media: ImageMediaType) -> Self {
@@ -133,14 +133,14 @@ pub(crate) struct ToolArtifactView {
 
 /// A fact without its value.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FactRefView {
+pub(crate) struct FlowFactRefView {
     pub seq: u64,
     pub kind: String,
 }
 
 /// A step of the flow that the engine refused.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RefusedStepView {
+pub(crate) struct RefusedFlowStepView {
     pub seq: u64,
     pub at: u64,
     pub step: String,
@@ -194,7 +194,7 @@ pub(crate) async fn list_turns(
         let has_more = first.is_some_and(|first| history.turns.range(..first).next().is_some());
         let queued_messages: Vec<UserMessageHistoryEntry> =
             history.messages.values().filter(|entry| entry.turn.is_none()).cloned().collect();
-        let turns: Vec<TurnWithoutTexts> =
+        let turns: Vec<TurnViewWithoutTexts> =
             entries.into_iter().map(|entry| build_turn_without_texts(history, entry, &spec)).collect();
         (turns, first.filter(|_| has_more), queued_messages, history.last_seq)
     });
@@ -202,7 +202,7 @@ pub(crate) async fn list_turns(
     let mut texts = BTreeSet::new();
     turns.iter().for_each(|turn| turn.collect_body_ids(&mut texts));
     texts.extend(queued_messages.iter().map(|entry| entry.text.body));
-    let texts = SessionTexts::load(&session_ref, texts).await?;
+    let texts = LoadedSessionTexts::load(&session_ref, texts).await?;
     Ok(Json(TurnsPage {
         turns: turns.into_iter().map(|turn| turn.fill_texts(&texts)).collect(),
         next: next.map(|turn| turn.to_string()),
@@ -228,19 +228,23 @@ pub(crate) async fn get_turn(
     let turn_view = turn_view.await?.ok_or_else(none)?;
     let mut texts = BTreeSet::new();
     turn_view.collect_body_ids(&mut texts);
-    let texts = SessionTexts::load(&session_ref, texts).await?;
+    let texts = LoadedSessionTexts::load(&session_ref, texts).await?;
     Ok(Json(turn_view.fill_texts(&texts)))
 }
 
 /// A turn whose texts have not been read yet.
-struct TurnWithoutTexts {
+struct TurnViewWithoutTexts {
     view: TurnView,
     messages: Vec<UserMessageHistoryEntry>,
     reply_texts: Vec<TextRef>,
     tool_ends: Vec<Option<ToolRunEndHistoryEntry>>,
 }
 
-fn build_turn_without_texts(history: &SessionHistory, entry: &TurnHistoryEntry, spec: &FlowSpec) -> TurnWithoutTexts {
+fn build_turn_without_texts(
+    history: &SessionHistory,
+    entry: &TurnHistoryEntry,
+    spec: &FlowSpec,
+) -> TurnViewWithoutTexts {
     let messages: Vec<UserMessageHistoryEntry> =
         entry.messages.iter().filter_map(|message| history.messages.get(message).cloned()).collect();
     let first = messages.iter().map(|message| message.position.seq).min();
@@ -287,12 +291,12 @@ fn build_turn_without_texts(history: &SessionHistory, entry: &TurnHistoryEntry, 
             .facts
             .iter()
             .filter_map(|index| history.facts.get(*index))
-            .map(|fact| FactRefView { seq: fact.position.seq.0, kind: fact.kind.clone() })
+            .map(|fact| FlowFactRefView { seq: fact.position.seq.0, kind: fact.kind.clone() })
             .collect(),
         refused_steps: entry
             .refused_steps
             .iter()
-            .map(|step| RefusedStepView {
+            .map(|step| RefusedFlowStepView {
                 seq: step.position.seq.0,
                 at: step.position.at.0,
                 step: step.step.clone(),
@@ -302,7 +306,12 @@ fn build_turn_without_texts(history: &SessionHistory, entry: &TurnHistoryEntry, 
         spent: entry.spent.into(),
     };
     let tool_ends = tools.iter().map(|tool| tool.end.clone()).collect();
-    TurnWithoutTexts { view, messages, reply_texts: entry.replies.iter().map(|reply| reply.text).collect(), tool_ends }
+    TurnViewWithoutTexts {
+        view,
+        messages,
+        reply_texts: entry.replies.iter().map(|reply| reply.text).collect(),
+        tool_ends,
+    }
 }
 
 fn tool_run_view(tool: &crate::history::ToolRunHistoryEntry) -> ToolRunView {
@@ -325,7 +334,7 @@ fn tool_run_view(tool: &crate::history::ToolRunHistoryEntry) -> ToolRunView {
     }
 }
 
-impl TurnWithoutTexts {
+impl TurnViewWithoutTexts {
     fn collect_body_ids(&self, texts: &mut BTreeSet<BodyId>) {
         texts.extend(self.messages.iter().map(|message| message.text.body));
         texts.extend(self.reply_texts.iter().map(|text| text.body));
@@ -335,7 +344,7 @@ impl TurnWithoutTexts {
         }
     }
 
-    fn fill_texts(self, texts: &SessionTexts) -> TurnView {
+    fn fill_texts(self, texts: &LoadedSessionTexts) -> TurnView {
         let Self { mut view, messages, reply_texts: reply, tool_ends } = self;
         view.messages = messages.iter().map(|entry| message_view(entry, texts)).collect();
         view.replies.iter_mut().zip(reply).for_each(|(reply, text)| reply.text = texts.lookup(text));
@@ -348,7 +357,7 @@ impl TurnWithoutTexts {
     }
 }
 
-fn artifact_view(artifact: &ToolArtifact<TextRef>, texts: &SessionTexts) -> ToolArtifactView {
+fn artifact_view(artifact: &ToolArtifact<TextRef>, texts: &LoadedSessionTexts) -> ToolArtifactView {
     ToolArtifactView {
         kind: serialized_name(&artifact.kind),
         name: artifact.name.clone(),
@@ -357,13 +366,13 @@ fn artifact_view(artifact: &ToolArtifact<TextRef>, texts: &SessionTexts) -> Tool
     }
 }
 
-fn message_view(entry: &UserMessageHistoryEntry, texts: &SessionTexts) -> UserMessageView {
+fn message_view(entry: &UserMessageHistoryEntry, texts: &LoadedSessionTexts) -> UserMessageView {
     UserMessageView {
         message: entry.message.to_string(),
         seq: entry.position.seq.0,
         at: entry.position.at.0,
         text: texts.lookup(entry.text),
-        images: entry.images.iter().map(|image| ImageView::new(image.body, image.media_type)).collect(),
+        images: entry.images.iter().map(|image| MessageImageView::new(image.body, image.media_type)).collect(),
         key: entry.idempotency_key.as_ref().map(ToString::to_string),
         mid_turn_policy: entry.mid_turn_policy.into(),
     }
@@ -371,9 +380,9 @@ fn message_view(entry: &UserMessageHistoryEntry, texts: &SessionTexts) -> UserMe
 
 /// Texts of a session that have been read.
 #[derive(Debug)]
-pub(crate) struct SessionTexts(BTreeMap<BodyId, Arc<str>>);
+pub(crate) struct LoadedSessionTexts(BTreeMap<BodyId, Arc<str>>);
 
-impl SessionTexts {
+impl LoadedSessionTexts {
     /// Reads texts of a session.
     ///
     /// # Errors

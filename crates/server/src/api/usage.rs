@@ -9,27 +9,27 @@ use crate::app::AppState;
 use crate::caller::Caller;
 use crate::keys::StoredApiKey;
 use crate::problem::HttpProblem;
-use crate::usage::{KeyLimits, KeyUsage, UtcDay};
+use crate::usage::{ApiKeyDailyUsage, ApiKeyLimits, UtcDay};
 
 /// What keys used today.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct UsageReportView {
+pub(crate) struct ApiKeyUsageReportView {
     /// The day in UTC.
     #[schema(example = "2026-11-18")]
     pub day: String,
     /// When daily limits are reset.
     pub resets_at: u64,
     /// All keys for an operator, otherwise the caller's own key.
-    pub keys: Vec<KeyUsageView>,
+    pub keys: Vec<ApiKeyDailyUsageView>,
 }
 
 /// A key, its limits and its usage of the day.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct KeyUsageView {
+pub(crate) struct ApiKeyDailyUsageView {
     pub key_id: String,
     pub name: String,
     pub owner: Option<String>,
-    pub limits: KeyLimitsView,
+    pub limits: ApiKeyLimitsView,
     pub cost_microusd: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -39,7 +39,7 @@ pub(crate) struct KeyUsageView {
 
 /// The limits of a key. A limit that is `null` does not apply.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct KeyLimitsView {
+pub(crate) struct ApiKeyLimitsView {
     pub cost_microusd_per_day: Option<u64>,
     pub tokens_per_day: Option<u64>,
     pub models: Option<Vec<String>>,
@@ -47,9 +47,9 @@ pub(crate) struct KeyLimitsView {
     pub requests_per_minute: Option<u32>,
 }
 
-impl From<KeyLimits> for KeyLimitsView {
-    fn from(limits: KeyLimits) -> Self {
-        let KeyLimits { cost_microusd_per_day, tokens_per_day, models, turns_at_once, requests_per_minute } = limits;
+impl From<ApiKeyLimits> for ApiKeyLimitsView {
+    fn from(limits: ApiKeyLimits) -> Self {
+        let ApiKeyLimits { cost_microusd_per_day, tokens_per_day, models, turns_at_once, requests_per_minute } = limits;
         let models = models.map(|models| models.iter().map(ToString::to_string).collect());
         Self { cost_microusd_per_day, tokens_per_day, models, turns_at_once, requests_per_minute }
     }
@@ -58,11 +58,11 @@ impl From<KeyLimits> for KeyLimitsView {
 /// Get the limits of the caller's key, and what it used today
 ///
 /// An operator gets all keys.
-#[utoipa::path(get, path = "/v1/usage", tag = "server", responses((status = 200, body = UsageReportView)))]
+#[utoipa::path(get, path = "/v1/usage", tag = "server", responses((status = 200, body = ApiKeyUsageReportView)))]
 pub(crate) async fn get_usage(
     State(app): State<AppState>,
     caller: Caller,
-) -> Result<Json<UsageReportView>, HttpProblem> {
+) -> Result<Json<ApiKeyUsageReportView>, HttpProblem> {
     let now = app.engine.now();
     let is_shown = |key: &StoredApiKey| caller.is_operator() || caller.key_id.as_ref() == Some(&key.id);
     let mut keys = Vec::new();
@@ -74,9 +74,9 @@ pub(crate) async fn get_usage(
             .read_usage(&key.id, now)
             .await
             .map_err(|error| HttpProblem::from_usage_error(&error, "the usage of keys cannot be read"))?;
-        let KeyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers } = usage;
+        let ApiKeyDailyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers } = usage;
         let (limits, StoredApiKey { id: key_id, name, owner, .. }) = (key.limits.clone().into(), key);
-        keys.push(KeyUsageView {
+        keys.push(ApiKeyDailyUsageView {
             key_id,
             name,
             owner,
@@ -88,5 +88,5 @@ pub(crate) async fn get_usage(
         });
     }
     let day = UtcDay::from_time(now);
-    Ok(Json(UsageReportView { day: day.to_string(), resets_at: day.end_time().0, keys }))
+    Ok(Json(ApiKeyUsageReportView { day: day.to_string(), resets_at: day.end_time().0, keys }))
 }

@@ -12,7 +12,8 @@ use crate::extract::JsonBody;
 use crate::limits::WEBHOOK_URL_BYTES_MAX;
 use crate::problem::HttpProblem;
 use crate::webhooks::{
-    DeliveryAttempt, NO_WEBHOOK_SECRET_DETAIL, Webhook, WebhookEventKind, derive_webhook_secret, send_webhook_ping,
+    NO_WEBHOOK_SECRET_DETAIL, Webhook, WebhookDeliveryAttempt, WebhookEventKind, derive_webhook_secret,
+    send_webhook_ping,
 };
 
 /// A webhook to create.
@@ -50,9 +51,9 @@ pub(crate) struct WebhookList {
 
 /// The most recent delivery attempts of a webhook.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeliveryAttemptList {
+pub(crate) struct WebhookDeliveryAttemptList {
     /// Newest first.
-    pub deliveries: Vec<DeliveryAttempt>,
+    pub deliveries: Vec<WebhookDeliveryAttempt>,
     /// The number of sessions with an event that is being retried.
     pub failing_sessions: usize,
 }
@@ -144,15 +145,15 @@ pub(crate) async fn delete_webhook(
 
 /// List the most recent delivery attempts of a webhook
 #[utoipa::path(get, path = "/v1/webhooks/{webhook}/deliveries", tag = "webhooks", params(("webhook" = String, Path, description = "The id of the webhook.")),
-    responses((status = 200, body = DeliveryAttemptList)))]
+    responses((status = 200, body = WebhookDeliveryAttemptList)))]
 pub(crate) async fn list_deliveries(
     State(app): State<AppState>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<DeliveryAttemptList>, HttpProblem> {
+) -> Result<Json<WebhookDeliveryAttemptList>, HttpProblem> {
     caller.require_operator()?;
     let webhook = app.webhooks.get_webhook(&id).await?;
-    Ok(Json(DeliveryAttemptList {
+    Ok(Json(WebhookDeliveryAttemptList {
         deliveries: app.webhooks.recent_attempts(&id),
         failing_sessions: app.webhooks.failing_session_count(&webhook).await?,
     }))

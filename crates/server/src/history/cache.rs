@@ -15,11 +15,11 @@ use crate::limits::{HISTORIES_CACHED_MAX, READ_EVENTS_MAX};
 /// Histories by session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionHistoryCache {
-    entries: Mutex<HashMap<SessionId, CachedHistory>>,
+    entries: Mutex<HashMap<SessionId, CachedSessionHistory>>,
 }
 
 #[derive(Debug, Clone)]
-struct CachedHistory {
+struct CachedSessionHistory {
     history: Arc<AsyncMutex<SessionHistory>>,
     last_used: Instant,
 }
@@ -61,7 +61,7 @@ impl SessionHistoryCache {
         }
         let entry = cached
             .entry(session.clone())
-            .or_insert_with(|| CachedHistory { history: Arc::default(), last_used: Instant::now() });
+            .or_insert_with(|| CachedSessionHistory { history: Arc::default(), last_used: Instant::now() });
         entry.last_used = Instant::now();
         entry.history.clone()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use segue_core::body::{ImageRef, TextRef};
-use segue_core::context::{ContextKind, PreviousPromptComparison};
+use segue_core::context::{FragmentContentKind, PreviousPromptComparison};
 use segue_core::event::{
     MidTurnPolicy, PhaseGraphKey, RetryDecision, ToolRunHoldReason, ToolRunOutcome, TurnOutcome, UsageSource,
 };
@@ -12,8 +12,7 @@ use segue_core::ids::{
     AgentName, AskName, CallId, FragmentName, IdempotencyKey, MessageId, ModelName, PhaseName, RoleName, Seq, ThreadId,
     ToolName, ToolRunId, TurnId, UnixMillis,
 };
-use segue_core::phase::PhaseRefusal;
-use segue_core::phase::{PhaseTransition, SkipGrant};
+use segue_core::phase::{OneTimePhaseGrant, PhaseRefusal, PhaseTransition};
 use segue_core::prompt::{StopReason, TokenUsage};
 use segue_core::scope::{ThreadKey, ThreadOpenReason, ThreadReuseConditions};
 use segue_core::session::UsageTotals;
@@ -58,7 +57,7 @@ pub(crate) struct TurnHistoryEntry {
     /// Indices into the history's list.
     pub facts: Vec<usize>,
     /// Steps of the flow that the engine refused.
-    pub refused_steps: Vec<RefusedStepHistoryEntry>,
+    pub refused_steps: Vec<RefusedFlowStepHistoryEntry>,
     pub spent: UsageTotals,
 }
 
@@ -74,7 +73,7 @@ pub(crate) struct ReplyHistoryEntry {
 
 /// A step of the flow that the engine refused.
 #[derive(Debug, Clone)]
-pub(crate) struct RefusedStepHistoryEntry {
+pub(crate) struct RefusedFlowStepHistoryEntry {
     pub position: EventSeqAndTime,
     pub step: String,
     pub reason: String,
@@ -99,7 +98,7 @@ pub(crate) struct CallHistoryEntry {
     /// Why the thread was opened; `None` if it was continued.
     pub thread_opening: Option<ThreadOpenReason>,
     pub prompt_tokens: u32,
-    pub tokens_by_layer: BTreeMap<ContextKind, u32>,
+    pub tokens_by_layer: BTreeMap<FragmentContentKind, u32>,
     pub window_tokens: u32,
     /// How the prompt compares with the previous one.
     pub prefix: PreviousPromptComparison,
@@ -109,7 +108,7 @@ pub(crate) struct CallHistoryEntry {
     pub compacts: Option<ThreadId>,
     /// The original call of a recomputation, and the fragments that differ.
     pub recomputes: Option<(CallId, Vec<FragmentName>)>,
-    pub failed_attempts: Vec<FailedAttemptHistoryEntry>,
+    pub failed_attempts: Vec<FailedCallAttemptHistoryEntry>,
     /// Attempts whose outcome is unknown; they may have been billed.
     pub unknown_attempts: u32,
     /// `None` while the call is open.
@@ -118,7 +117,7 @@ pub(crate) struct CallHistoryEntry {
 
 /// An attempt without an answer, or a decision about one.
 #[derive(Debug, Clone)]
-pub(crate) struct FailedAttemptHistoryEntry {
+pub(crate) struct FailedCallAttemptHistoryEntry {
     pub position: EventSeqAndTime,
     /// `None` for a decision.
     pub attempt: Option<u32>,
@@ -166,18 +165,18 @@ pub(crate) struct ThreadHistoryEntry {
     /// The call that opened the next thread in the slot.
     pub ended: Option<(EventSeqAndTime, Option<TurnId>, CallId)>,
     /// The tokens of the opening prompt by context layer.
-    pub opening_tokens: BTreeMap<ContextKind, u32>,
+    pub opening_tokens: BTreeMap<FragmentContentKind, u32>,
     pub calls: Vec<CallId>,
     /// The number of messages after the last call.
     pub messages: u32,
     /// The number of tokens after the last call.
     pub tokens: u32,
-    pub compactions: Vec<CompactionHistoryEntry>,
+    pub compactions: Vec<ThreadCompactionHistoryEntry>,
 }
 
 /// A compaction of a thread.
 #[derive(Debug, Clone)]
-pub(crate) struct CompactionHistoryEntry {
+pub(crate) struct ThreadCompactionHistoryEntry {
     pub position: EventSeqAndTime,
     /// The number of messages that were replaced by a summary.
     pub messages_folded: u32,
@@ -201,7 +200,7 @@ pub(crate) struct PhaseEventHistoryEntry {
 pub(crate) enum PhaseEventKind {
     Entered(PhaseTransition),
     Refused(PhaseRefusal),
-    Granted(SkipGrant),
+    Granted(OneTimePhaseGrant),
 }
 
 /// A handover.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use segue_core::context::{CallThread, ContextKind, FragmentReceipt, FragmentSource};
+use segue_core::context::{CallThread, FragmentContentKind, FragmentReceipt, FragmentSource};
 use segue_core::event::{
     CallAnswered, CallOpened, Event, PhaseGraphKey, RecordedEvent, RetryDecision, ToolRunHoldReason,
 };
@@ -12,9 +12,9 @@ use segue_core::prompt::TokenUsage;
 use segue_core::session::UsageTotals;
 
 use super::{
-    CallEndHistoryEntry, CallHistoryEntry, CompactionHistoryEntry, EventSeqAndTime, FailedAttemptHistoryEntry,
-    HandoverHistoryEntry, PhaseEventHistoryEntry, PhaseEventKind, RecordedFactHistoryEntry, RefusedStepHistoryEntry,
-    ReplyHistoryEntry, SessionHistory, ThreadHistoryEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry,
+    CallEndHistoryEntry, CallHistoryEntry, EventSeqAndTime, FailedCallAttemptHistoryEntry, HandoverHistoryEntry,
+    PhaseEventHistoryEntry, PhaseEventKind, RecordedFactHistoryEntry, RefusedFlowStepHistoryEntry, ReplyHistoryEntry,
+    SessionHistory, ThreadCompactionHistoryEntry, ThreadHistoryEntry, ToolRunEndHistoryEntry, ToolRunHistoryEntry,
     TurnHistoryEntry, UserMessageHistoryEntry,
 };
 
@@ -61,7 +61,7 @@ impl SessionHistory {
                 if let Some(thread) = self.threads.get_mut(&compacted.thread) {
                     let (messages_folded, summary_call) = (compacted.folded_entries, compacted.summary_call);
                     let (tokens_before, tokens_after) = (compacted.tokens_before, compacted.tokens_after);
-                    thread.compactions.push(CompactionHistoryEntry {
+                    thread.compactions.push(ThreadCompactionHistoryEntry {
                         position,
                         messages_folded,
                         tokens_before,
@@ -97,7 +97,7 @@ impl SessionHistory {
                 }
             }
             Event::StepRefused { step, reason } => {
-                let entry = RefusedStepHistoryEntry { position, step: step.clone(), reason: reason.clone() };
+                let entry = RefusedFlowStepHistoryEntry { position, step: step.clone(), reason: reason.clone() };
                 if let Some(turn) = self.turn_mut(self.running_turn) {
                     turn.refused_steps.push(entry);
                 }
@@ -120,7 +120,7 @@ impl SessionHistory {
             Event::CallFailed { call, attempt, failure, next } => {
                 self.push_failed_attempt(
                     *call,
-                    FailedAttemptHistoryEntry {
+                    FailedCallAttemptHistoryEntry {
                         position,
                         attempt: Some(*attempt),
                         summary: summary(),
@@ -134,7 +134,7 @@ impl SessionHistory {
             Event::CallOutcomeUnknown { call, attempt, next } => {
                 self.push_failed_attempt(
                     *call,
-                    FailedAttemptHistoryEntry {
+                    FailedCallAttemptHistoryEntry {
                         position,
                         attempt: Some(*attempt),
                         summary: summary(),
@@ -152,7 +152,7 @@ impl SessionHistory {
             Event::CallResolved { call, next } => {
                 self.push_failed_attempt(
                     *call,
-                    FailedAttemptHistoryEntry { position, attempt: None, summary: summary(), next: Some(*next) },
+                    FailedCallAttemptHistoryEntry { position, attempt: None, summary: summary(), next: Some(*next) },
                 );
                 self.mark_failed_if_given_up(*call, *next, position, "a person marked it as failed".to_owned());
             }
@@ -310,7 +310,7 @@ impl SessionHistory {
     }
 
     /// Returns the tokens of a prompt by context layer: the thread's opening, its messages, and the fragments of the ask.
-    fn prompt_tokens_by_layer(&self, opened: &CallOpened) -> BTreeMap<ContextKind, u32> {
+    fn prompt_tokens_by_layer(&self, opened: &CallOpened) -> BTreeMap<FragmentContentKind, u32> {
         // A recomputation uses the prompt of the original call.
         let previous = opened.recomputation.as_ref().and_then(|recomputation| self.calls.get(&recomputation.call));
         if let Some(previous) = previous {
@@ -321,7 +321,7 @@ impl SessionHistory {
         let mut tokens_by_layer = thread.map(|thread| thread.opening_tokens.clone()).unwrap_or_default();
         let carried = receipt.carried.tokens.saturating_sub(tokens_by_layer.values().sum());
         if receipt.carried.entries > 0 {
-            *tokens_by_layer.entry(ContextKind::Conversation).or_default() += carried;
+            *tokens_by_layer.entry(FragmentContentKind::Conversation).or_default() += carried;
         }
         for (layer, tokens) in sum_tokens_by_layer(&receipt.ask) {
             *tokens_by_layer.entry(layer).or_default() += tokens;
@@ -384,7 +384,7 @@ impl SessionHistory {
         });
     }
 
-    fn push_failed_attempt(&mut self, call: CallId, attempt: FailedAttemptHistoryEntry) {
+    fn push_failed_attempt(&mut self, call: CallId, attempt: FailedCallAttemptHistoryEntry) {
         if let Some(entry) = self.calls.get_mut(&call) {
             entry.failed_attempts.push(attempt);
         }
@@ -447,7 +447,7 @@ impl SessionHistory {
     }
 }
 
-fn sum_tokens_by_layer(fragments: &[FragmentReceipt]) -> BTreeMap<ContextKind, u32> {
+fn sum_tokens_by_layer(fragments: &[FragmentReceipt]) -> BTreeMap<FragmentContentKind, u32> {
     let mut tokens_by_layer = BTreeMap::new();
     for fragment in fragments {
         if let Some(text) = fragment.text {

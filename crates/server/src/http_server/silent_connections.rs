@@ -8,17 +8,17 @@ use tokio::sync::Notify;
 
 /// All connections without a request, oldest first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ConnectionsAwaitingFirstRequest(Arc<Mutex<IdleConnectionsInner>>);
+pub(crate) struct ConnectionsAwaitingFirstRequest(Arc<Mutex<ConnectionsWithoutRequestInner>>);
 
 #[derive(Debug, Default)]
-struct IdleConnectionsInner {
+struct ConnectionsWithoutRequestInner {
     last_id: u64,
     by_id: BTreeMap<u64, Arc<Notify>>,
 }
 
 /// The entry of one connection. Dropping it removes it from the list.
 #[derive(Debug)]
-pub(crate) struct ConnectionAwaitingFirstRequest {
+pub(crate) struct AwaitingFirstRequestGuard {
     list: ConnectionsAwaitingFirstRequest,
     id: u64,
     close_signal: Arc<Notify>,
@@ -26,13 +26,13 @@ pub(crate) struct ConnectionAwaitingFirstRequest {
 
 impl ConnectionsAwaitingFirstRequest {
     /// Adds a new connection.
-    pub(crate) fn register(&self) -> ConnectionAwaitingFirstRequest {
+    pub(crate) fn register(&self) -> AwaitingFirstRequestGuard {
         let close_signal = Arc::new(Notify::new());
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.last_id += 1;
         let id = list.last_id;
         list.by_id.insert(id, close_signal.clone());
-        ConnectionAwaitingFirstRequest { list: self.clone(), id, close_signal }
+        AwaitingFirstRequestGuard { list: self.clone(), id, close_signal }
     }
 
     /// Closes the connection that has been silent for the longest time, if there is one.
@@ -44,7 +44,7 @@ impl ConnectionsAwaitingFirstRequest {
     }
 }
 
-impl ConnectionAwaitingFirstRequest {
+impl AwaitingFirstRequestGuard {
     /// Removes the connection from the list, because a request arrived on it.
     pub(crate) fn unregister(&self) {
         self.list.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.remove(&self.id);
@@ -56,7 +56,7 @@ impl ConnectionAwaitingFirstRequest {
     }
 }
 
-impl Drop for ConnectionAwaitingFirstRequest {
+impl Drop for AwaitingFirstRequestGuard {
     fn drop(&mut self) {
         self.unregister();
     }

@@ -17,7 +17,7 @@ use super::client_options::{RequestedToolsAndFormat, check_flow_accepts};
 use super::conversation::{ClientConversation, ClientHistoryToolCall, ClientMessageContent};
 use super::reply_stream::{ReplyToClient, ReplyUpdate, TurnReplyStream};
 use super::session_lookup::resolve_request;
-use super::transcript::{ExchangeUsage, ReplyKey};
+use super::transcript::{ClientExchangeTokenUsage, ReplyKey};
 use super::{OpenAiJsonBody, OpenAiRejection, OpenAiSessionHeaders, SESSION_HEADER, flow_for_model, to_openai_error};
 use crate::app::AppState;
 use crate::caller::Caller;
@@ -29,13 +29,13 @@ pub(crate) struct ChatCompletionRequest {
     /// The name of the flow.
     pub model: String,
     /// The whole conversation; the user's last messages are new.
-    #[schema(value_type = Vec<ChatMessage>, min_items = 1)]
+    #[schema(value_type = Vec<ChatCompletionRequestMessage>, min_items = 1)]
     pub messages: Vec<Value>,
     /// Whether the response is a stream of chunks.
     #[serde(default)]
     pub stream: Option<bool>,
     #[serde(default)]
-    pub stream_options: Option<StreamOptions>,
+    pub stream_options: Option<ChatCompletionStreamOptions>,
     /// `session` names the session.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
@@ -62,7 +62,7 @@ pub(crate) struct ChatCompletionRequest {
 
 /// A message of the conversation.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ChatMessage {
+pub(crate) struct ChatCompletionRequestMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     pub role: String,
     /// A text, or a list of `text` and `image_url` parts; images must be data URLs.
@@ -77,7 +77,7 @@ pub(crate) struct ChatMessage {
 
 /// Options of a stream.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-pub(crate) struct StreamOptions {
+pub(crate) struct ChatCompletionStreamOptions {
     /// Whether a last chunk contains the token usage.
     #[serde(default)]
     pub include_usage: Option<bool>,
@@ -94,8 +94,8 @@ pub(crate) struct ChatCompletion {
     /// The name of the flow.
     pub model: String,
     /// Always one choice.
-    pub choices: Vec<ChatChoice>,
-    pub usage: ChatUsage,
+    pub choices: Vec<ChatCompletionChoice>,
+    pub usage: ChatCompletionUsage,
     /// Always `null`.
     pub system_fingerprint: Option<String>,
     /// The name of the session.
@@ -105,10 +105,10 @@ pub(crate) struct ChatCompletion {
 
 /// The only choice of a completion.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ChatChoice {
+pub(crate) struct ChatCompletionChoice {
     /// Always 0.
     pub index: u32,
-    pub message: ChatCompletionMessage,
+    pub message: ChatCompletionResponseMessage,
     /// Always `null`.
     #[schema(value_type = Option<Object>)]
     pub logprobs: Option<Value>,
@@ -118,7 +118,7 @@ pub(crate) struct ChatChoice {
 
 /// The reply of a completion.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ChatCompletionMessage {
+pub(crate) struct ChatCompletionResponseMessage {
     /// Always `assistant`.
     pub role: String,
     /// `null` if the reply consists of tool calls.
@@ -133,17 +133,17 @@ pub(crate) struct ChatCompletionMessage {
 
 /// The token usage of the reply.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ChatUsage {
+pub(crate) struct ChatCompletionUsage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
     pub total_tokens: u64,
-    pub prompt_tokens_details: CachedTokens,
+    pub prompt_tokens_details: PromptTokensDetails,
     pub completion_tokens_details: ReasoningTokenCount,
 }
 
 /// Input tokens that were served from a cache.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct CachedTokens {
+pub(crate) struct PromptTokensDetails {
     pub cached_tokens: u64,
 }
 
@@ -189,8 +189,8 @@ pub(crate) async fn create_chat_completion(
     if is_stream {
         let include_usage = request.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
         let permit = app.rate_limiter.acquire_stream_permit(&caller)?;
-        let (model, stage) = (request.model, ChatStreamStage::Start);
-        let chunks = ChatChunkStream { reply, model, created, include_usage, queued: VecDeque::new(), stage };
+        let (model, stage) = (request.model, ChatCompletionStreamStage::Start);
+        let chunks = ChatCompletionChunkStream { reply, model, created, include_usage, queued: VecDeque::new(), stage };
         let stream = stream::unfold(
             (chunks, permit, app.metrics.track_open_stream()),
             |(mut chunks, permit, open_stream)| async move {
@@ -245,9 +245,9 @@ fn build_chat_completion(reply: &ReplyToClient, model: String, created: u64) -> 
         object: "chat.completion".to_owned(),
         created,
         model,
-        choices: vec![ChatChoice {
+        choices: vec![ChatCompletionChoice {
             index: 0,
-            message: ChatCompletionMessage {
+            message: ChatCompletionResponseMessage {
                 role: "assistant".to_owned(),
                 content,
                 refusal: None,
@@ -267,59 +267,59 @@ fn tool_call_object(call: &ClientHistoryToolCall) -> Value {
     json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
 }
 
-fn chat_usage(usage: ExchangeUsage) -> ChatUsage {
-    ChatUsage {
+fn chat_usage(usage: ClientExchangeTokenUsage) -> ChatCompletionUsage {
+    ChatCompletionUsage {
         prompt_tokens: usage.input,
         completion_tokens: usage.output,
         total_tokens: usage.input + usage.output,
-        prompt_tokens_details: CachedTokens { cached_tokens: usage.cached },
+        prompt_tokens_details: PromptTokensDetails { cached_tokens: usage.cached },
         completion_tokens_details: ReasoningTokenCount { reasoning_tokens: 0 },
     }
 }
 
 /// The stream of chunks of a completion.
-struct ChatChunkStream {
+struct ChatCompletionChunkStream {
     reply: TurnReplyStream,
     model: String,
     created: u64,
     include_usage: bool,
     /// Chunks that are ready.
     queued: VecDeque<AxumSseEvent>,
-    stage: ChatStreamStage,
+    stage: ChatCompletionStreamStage,
 }
 
-enum ChatStreamStage {
+enum ChatCompletionStreamStage {
     Start,
     Content,
-    Usage(ExchangeUsage),
+    Usage(ClientExchangeTokenUsage),
     DoneMarker,
     Finished,
 }
 
-impl ChatChunkStream {
+impl ChatCompletionChunkStream {
     async fn next_event(&mut self) -> Option<AxumSseEvent> {
         if let Some(event) = self.queued.pop_front() {
             return Some(event);
         }
-        match std::mem::replace(&mut self.stage, ChatStreamStage::Finished) {
-            ChatStreamStage::Start => {
-                self.stage = ChatStreamStage::Content;
+        match std::mem::replace(&mut self.stage, ChatCompletionStreamStage::Finished) {
+            ChatCompletionStreamStage::Start => {
+                self.stage = ChatCompletionStreamStage::Content;
                 Some(self.build_chunk(json!([delta_choice(json!({"role": "assistant", "content": ""}), None)]), None))
             }
-            ChatStreamStage::Content => Some(self.next_content_chunk().await),
-            ChatStreamStage::Usage(usage) => {
-                self.stage = ChatStreamStage::DoneMarker;
+            ChatCompletionStreamStage::Content => Some(self.next_content_chunk().await),
+            ChatCompletionStreamStage::Usage(usage) => {
+                self.stage = ChatCompletionStreamStage::DoneMarker;
                 Some(self.build_chunk(json!([]), Some(chat_usage(usage))))
             }
-            ChatStreamStage::DoneMarker => Some(AxumSseEvent::default().data("[DONE]")),
-            ChatStreamStage::Finished => None,
+            ChatCompletionStreamStage::DoneMarker => Some(AxumSseEvent::default().data("[DONE]")),
+            ChatCompletionStreamStage::Finished => None,
         }
     }
 
     async fn next_content_chunk(&mut self) -> AxumSseEvent {
         match self.reply.next_update().await {
             Ok(Some(ReplyUpdate::TextDelta(text))) => {
-                self.stage = ChatStreamStage::Content;
+                self.stage = ChatCompletionStreamStage::Content;
                 self.build_chunk(json!([delta_choice(json!({"content": text}), None)]), None)
             }
             Ok(Some(ReplyUpdate::Finished(ended))) => {
@@ -327,8 +327,11 @@ impl ChatChunkStream {
                 self.queue_tool_call_chunks(&ended.content.tool_calls);
                 let last = self.build_chunk(json!([delta_choice(json!({}), Some(ended.finish_reason))]), None);
                 self.queued.push_back(last);
-                self.stage =
-                    if self.include_usage { ChatStreamStage::Usage(ended.usage) } else { ChatStreamStage::DoneMarker };
+                self.stage = if self.include_usage {
+                    ChatCompletionStreamStage::Usage(ended.usage)
+                } else {
+                    ChatCompletionStreamStage::DoneMarker
+                };
                 self.queued.pop_front().unwrap_or_default()
             }
             Ok(None) => AxumSseEvent::default().data("[DONE]"),
@@ -352,7 +355,7 @@ impl ChatChunkStream {
         }
     }
 
-    fn build_chunk(&self, choices: Value, usage: Option<ChatUsage>) -> AxumSseEvent {
+    fn build_chunk(&self, choices: Value, usage: Option<ChatCompletionUsage>) -> AxumSseEvent {
         let mut chunk = json!({
             "id": chat_completion_id(&self.reply.session_name(), self.reply.point),
             "object": "chat.completion.chunk",

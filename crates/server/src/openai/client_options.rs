@@ -1,8 +1,8 @@
 //! Parses the tools and the output format that a client sends, in both APIs.
 
-use segue_core::event::TurnOptions;
+use segue_core::event::ClientTurnOptions;
 use segue_core::ids::FlowName;
-use segue_core::prompt::{ModelToolSpec, ToolChoice, ToolUseRules};
+use segue_core::prompt::{ModelToolSpec, ModelToolUseRules, ToolChoice};
 use serde_json::{Value, json};
 
 use crate::app::AppState;
@@ -25,14 +25,14 @@ impl RequestedToolsAndFormat {
     ///
     /// # Errors
     /// An option is not supported, or breaks a limit.
-    pub(crate) fn parse(self) -> Result<TurnOptions, HttpProblem> {
+    pub(crate) fn parse(self) -> Result<ClientTurnOptions, HttpProblem> {
         let tools = self.tools.unwrap_or_default().iter().map(parse_tool).collect::<Result<Vec<_>, _>>()?;
         let choice = parse_tool_choice(self.tool_choice.as_ref())?;
         let is_single_call = self.parallel_tool_calls == Some(false) && !tools.is_empty();
         let choice = if tools.is_empty() && choice == ToolChoice::None { ToolChoice::Auto } else { choice };
-        let tool_use = ToolUseRules { choice, is_single_call };
+        let tool_use = ModelToolUseRules { choice, is_single_call };
         let output_schema = parse_format(self.format.as_ref(), self.format_field)?;
-        let options = TurnOptions { tools, tool_use, output_schema };
+        let options = ClientTurnOptions { tools, tool_use, output_schema };
         options.validate().map_err(|why| invalid_option_problem("tools", why))?;
         Ok(options)
     }
@@ -45,7 +45,7 @@ impl RequestedToolsAndFormat {
 pub(crate) fn check_flow_accepts(
     app: &AppState,
     flow: &FlowName,
-    options: &TurnOptions,
+    options: &ClientTurnOptions,
     format_field: &str,
 ) -> Result<(), HttpProblem> {
     if options.is_empty() || flow_accepts_options(app, flow) {
@@ -137,7 +137,7 @@ fn invalid_option_problem(field: &str, detail: String) -> HttpProblem {
 mod tests {
     use super::*;
 
-    fn parse(options: RequestedToolsAndFormat) -> Result<TurnOptions, String> {
+    fn parse(options: RequestedToolsAndFormat) -> Result<ClientTurnOptions, String> {
         let options = RequestedToolsAndFormat { format_field: "response_format", ..options };
         options.parse().map_err(|problem| problem.detail)
     }
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!((options.tools[0].name.as_str(), &options.tools[0].parameters), ("get_weather", &parameters));
         assert_eq!(
             options.tool_use,
-            ToolUseRules { choice: ToolChoice::Tool("get_weather".into()), is_single_call: true }
+            ModelToolUseRules { choice: ToolChoice::Tool("get_weather".into()), is_single_call: true }
         );
         assert_eq!(options.output_schema, Some(schema));
     }
@@ -186,7 +186,7 @@ mod tests {
         };
         assert!(choice(json!("sometimes")).is_err_and(|why| why.contains("tool_choice")));
         assert!(choice(json!("required")).is_err_and(|why| why.contains("there is none")));
-        assert!(choice(json!("none")).is_ok_and(|options| options == TurnOptions::default()));
+        assert!(choice(json!("none")).is_ok_and(|options| options == ClientTurnOptions::default()));
         let format = |format: Value| {
             parse(RequestedToolsAndFormat { format: Some(format), ..RequestedToolsAndFormat::default() })
         };

@@ -266,10 +266,10 @@ impl ClientConversation {
 
     /// Returns the forms in which a session may hold the earlier messages, most likely first. The session may have started at
     /// any of the user's messages, with the messages before it flattened into its first message.
-    pub(crate) fn possible_prefixes(&self) -> impl Iterator<Item = ConversationPrefix<'_>> {
+    pub(crate) fn possible_prefixes(&self) -> impl Iterator<Item = ClientHistoryAsExchanges<'_>> {
         let indices =
             (0..self.messages.len().saturating_sub(2)).filter(|index| self.messages[*index].0 == MessageAuthor::User);
-        indices.map(|start| ConversationPrefix { conversation: self, start })
+        indices.map(|start| ClientHistoryAsExchanges { conversation: self, start })
     }
 
     fn flattened_up_to(&self, index: usize) -> ClientMessageContent {
@@ -302,13 +302,13 @@ fn flatten_messages(instructions: &str, messages: &[(MessageAuthor, ClientMessag
 /// The earlier messages as a session would hold them: a first message, then replies and messages in turn, ending with a
 /// reply.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ConversationPrefix<'h> {
+pub(crate) struct ClientHistoryAsExchanges<'h> {
     conversation: &'h ClientConversation,
     /// The last message that is part of the session's first message.
     start: usize,
 }
 
-impl<'h> ConversationPrefix<'h> {
+impl<'h> ClientHistoryAsExchanges<'h> {
     /// Returns whether the session's first message is the client's first message.
     #[must_use]
     pub(crate) fn is_from_first_message(self) -> bool {
@@ -485,7 +485,7 @@ mod tests {
         json!({"role": role, "content": text})
     }
 
-    fn exchanges(past: &ConversationPrefix<'_>) -> Vec<(String, String)> {
+    fn exchanges(past: &ClientHistoryAsExchanges<'_>) -> Vec<(String, String)> {
         past.exchanges().map(|(asked, answered)| (asked.text.clone(), answered.text.clone())).collect()
     }
 
@@ -518,7 +518,7 @@ mod tests {
         assert_eq!(all.new_message().text, "c\n\nd");
         assert!(all.has_prior_messages());
         assert_eq!(all.last_assistant_text(), Some("b"));
-        let pasts: Vec<ConversationPrefix<'_>> = all.possible_prefixes().collect();
+        let pasts: Vec<ClientHistoryAsExchanges<'_>> = all.possible_prefixes().collect();
         assert_eq!(pasts.len(), 1);
         assert_eq!(exchanges(&pasts[0]), pairs([("a", "b")]));
     }
@@ -546,7 +546,7 @@ mod tests {
         let mut later = foreign.to_vec();
         later.extend([message("assistant", "d"), message("user", "e")]);
         let later = history(json!(later));
-        let pasts: Vec<ConversationPrefix<'_>> = later.possible_prefixes().collect();
+        let pasts: Vec<ClientHistoryAsExchanges<'_>> = later.possible_prefixes().collect();
         assert_eq!(pasts.len(), 2);
         assert_eq!(exchanges(&pasts[0]), pairs([("a", "b"), ("c", "d")]));
         assert_eq!(exchanges(&pasts[1]), pairs([(opening.text.as_str(), "d")]));

@@ -13,11 +13,11 @@ use crate::limits::{CONVERSATIONS_CACHED_MAX, SESSIONS_PER_CONVERSATION_MAX};
 /// Cached sessions and deliveries.
 #[derive(Debug, Default)]
 pub(crate) struct OpenAiConversationCache {
-    inner: Mutex<ConversationCacheInner>,
+    inner: Mutex<OpenAiConversationCacheInner>,
 }
 
 #[derive(Debug, Default)]
-struct ConversationCacheInner {
+struct OpenAiConversationCacheInner {
     sessions_by_conversation: HashMap<BodyId, Vec<SessionId>>,
     conversation_order: VecDeque<BodyId>,
     delivered_replies: HashSet<(SessionId, ReplyKey)>,
@@ -55,7 +55,7 @@ impl OpenAiConversationCache {
     }
 }
 
-impl ConversationCacheInner {
+impl OpenAiConversationCacheInner {
     fn remember_session(&mut self, conversation: BodyId, session: &SessionId) {
         let is_new = !self.sessions_by_conversation.contains_key(&conversation);
         let sessions = self.sessions_by_conversation.entry(conversation).or_default();

@@ -104,9 +104,9 @@ impl ConversationHashes {
 
 /// Computes the body id of a text that is given in parts.
 #[derive(Debug, Default)]
-struct BodyIdHasher(blake3::Hasher);
+struct IncrementalBodyIdHasher(blake3::Hasher);
 
-impl BodyIdHasher {
+impl IncrementalBodyIdHasher {
     fn update(&mut self, part: &str) {
         self.0.update(part.as_bytes());
     }
@@ -124,7 +124,7 @@ fn hash_flattened(
     messages: &[(MessageAuthor, ClientMessageContent)],
     first_message: &ClientMessageContent,
 ) -> Vec<BodyId> {
-    let mut hasher = BodyIdHasher::default();
+    let mut hasher = IncrementalBodyIdHasher::default();
     if !instructions.is_empty() {
         hasher.update("system: ");
         hasher.update(instructions);

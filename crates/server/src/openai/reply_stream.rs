@@ -3,15 +3,15 @@
 
 use segue_core::body::BodyId;
 use segue_core::decide::{InputRefusal, OperatorCommand};
-use segue_core::event::{ClientToolResult, Event, ToolRunHoldReason, TurnOptions, TurnOutcome};
+use segue_core::event::{ClientToolResult, ClientTurnOptions, Event, ToolRunHoldReason, TurnOutcome};
 use segue_core::ids::{CallId, Seq, TurnId};
 use segue_core::prompt::StopReason;
-use segue_engine::{Error, SessionUpdate, Subscription, UserMessage};
+use segue_engine::{Error, SessionSubscription, SessionUpdate, UserMessage};
 
 use super::conversation::{ClientHistoryToolCall, ClientMessageContent};
 use super::fingerprint::ConversationFingerprint;
 use super::session_lookup::{ClientMessageAction, ResolvedOpenAiRequest};
-use super::transcript::{ExchangeTranscript, ExchangeUsage, ReplyKey, client_call_id};
+use super::transcript::{ClientExchangeTokenUsage, RecordedClientExchange, ReplyKey, client_call_id};
 use crate::api::session_view::with_session_history;
 use crate::extract::CallerSessionRef;
 use crate::history::ToolRunHistoryEntry;
@@ -36,7 +36,7 @@ pub(crate) struct ReplyToClient {
     pub turn: TurnId,
     /// The text and the tool calls.
     pub content: ClientMessageContent,
-    pub usage: ExchangeUsage,
+    pub usage: ClientExchangeTokenUsage,
     /// Why the reply ended, as OpenAI's `finish_reason`.
     pub finish_reason: &'static str,
 }
@@ -48,7 +48,7 @@ pub(crate) struct TurnReplyStream {
     pub point: ReplyKey,
     content_hash: BodyId,
     prior_fingerprint: Option<ConversationFingerprint>,
-    subscription: Subscription,
+    subscription: SessionSubscription,
     turn: Option<TurnId>,
     delta_merger: MultiCallTextMerger,
     wants_deltas: bool,
@@ -62,7 +62,7 @@ impl TurnReplyStream {
     /// The message or the results are not accepted.
     pub(crate) async fn start(
         request: ResolvedOpenAiRequest,
-        options: TurnOptions,
+        options: ClientTurnOptions,
         wants_deltas: bool,
     ) -> Result<Self, HttpProblem> {
         let ResolvedOpenAiRequest { session_ref, input, content_hash, prior_fingerprint } = request;
@@ -82,7 +82,7 @@ impl TurnReplyStream {
                 return history.messages.get(&point.message).map(|entry| (entry.position.seq, None));
             }
             let turn = history.messages.get(&point.message).and_then(|entry| history.turns.get(&entry.turn?))?;
-            let exchanges = ExchangeTranscript::list_of_turn(history, turn);
+            let exchanges = RecordedClientExchange::list_of_turn(history, turn);
             let exchange = exchanges.iter().find(|exchange| exchange.point == Some(point))?;
             Some((exchange.input_seq, Some(exchange.turn)))
         });
@@ -194,7 +194,7 @@ impl TurnReplyStream {
 async fn give_results(
     session_ref: &CallerSessionRef,
     results: Vec<ClientToolResult>,
-    options: TurnOptions,
+    options: ClientTurnOptions,
 ) -> Result<ReplyKey, HttpProblem> {
     let _admitted = admit_turn(session_ref).await?;
     let named = results.first().map(|result| result.run);
@@ -231,13 +231,13 @@ pub(crate) async fn read_client_reply(
 ) -> Result<Option<ReplyToClient>, HttpProblem> {
     let exchange = with_session_history(session_ref, None, |history| {
         let turn = history.messages.get(&point.message).and_then(|entry| history.turns.get(&entry.turn?))?;
-        let same_turn = |exchange: &ExchangeTranscript| {
+        let same_turn = |exchange: &RecordedClientExchange| {
             // A message may share its turn with an earlier one.
             exchange.point.is_some_and(|other| other.first_run == point.first_run)
         };
-        ExchangeTranscript::list_of_turn(history, turn).into_iter().find(same_turn)
+        RecordedClientExchange::list_of_turn(history, turn).into_iter().find(same_turn)
     });
-    let Some(exchange) = exchange.await?.filter(ExchangeTranscript::has_ended) else { return Ok(None) };
+    let Some(exchange) = exchange.await?.filter(RecordedClientExchange::has_ended) else { return Ok(None) };
     let ids: Vec<BodyId> = exchange.reply_texts.iter().map(|text| text.body).collect();
     let texts = session_ref.app.engine.read_texts(&session_ref.session, &ids).await;
     let text = texts.map_err(|error| session_ref.to_problem(error))?.join(PARAGRAPH_BREAK);

@@ -11,15 +11,15 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::conversation::ClientHistoryToolCall;
 use super::reply_stream::{ReplyToClient, ReplyUpdate, TurnReplyStream};
-use super::responses::{ResponsesEndpointMetadata, function_call_item, output_text_part};
+use super::responses::{ResponsesApiResponseTemplate, function_call_item, output_text_part};
 use super::to_openai_error;
-use crate::metrics::OpenStreamGuard;
+use crate::metrics::OpenStreamCountGuard;
 
 /// The event stream of a response.
 #[derive(Debug)]
-pub(crate) struct ResponsesEndpointStream {
+pub(crate) struct ResponsesApiStream {
     reply: TurnReplyStream,
-    template: ResponsesEndpointMetadata,
+    template: ResponsesApiResponseTemplate,
     queued_events: VecDeque<AxumSseEvent>,
     sent_text: String,
     /// Whether the message item was opened; a reply may consist of tool calls only.
@@ -28,10 +28,10 @@ pub(crate) struct ResponsesEndpointStream {
     is_finished: bool,
 }
 
-impl ResponsesEndpointStream {
+impl ResponsesApiStream {
     /// Queues the events that precede the first text.
     #[must_use]
-    pub(crate) fn new(reply: TurnReplyStream, template: ResponsesEndpointMetadata) -> Self {
+    pub(crate) fn new(reply: TurnReplyStream, template: ResponsesApiResponseTemplate) -> Self {
         let mut events = Self {
             reply,
             template,
@@ -102,7 +102,7 @@ impl ResponsesEndpointStream {
     }
 
     /// Converts the stream to a response.
-    pub(crate) fn into_sse_response(self, permit: OwnedSemaphorePermit, open_stream: OpenStreamGuard) -> Response {
+    pub(crate) fn into_sse_response(self, permit: OwnedSemaphorePermit, open_stream: OpenStreamCountGuard) -> Response {
         let stream = stream::unfold((self, permit, open_stream), |(mut events, permit, open_stream)| async move {
             let event = events.next_event().await?;
             Some((Ok::<_, Infallible>(event), (events, permit, open_stream)))

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::chat_completions::{CachedTokens, ReasoningTokenCount, session_in_metadata, set_session_header};
+use super::chat_completions::{PromptTokensDetails, ReasoningTokenCount, session_in_metadata, set_session_header};
 use super::client_options::{RequestedToolsAndFormat, check_flow_accepts};
 use super::conversation::{ClientConversation, ClientHistoryToolCall, ClientMessageContent};
 use super::reply_stream::{ReplyToClient, ReplyUpdate, TurnReplyStream, read_client_reply};
-use super::response_stream::ResponsesEndpointStream;
+use super::response_stream::ResponsesApiStream;
 use super::session_lookup::{ResolvedOpenAiRequest, give_results_or_fork, resolve_request};
-use super::transcript::{ExchangeTranscript, ReplyKey};
+use super::transcript::{RecordedClientExchange, ReplyKey};
 use super::transcript_match::input_matches;
 use super::{OpenAiJsonBody, OpenAiRejection, OpenAiSessionHeaders, flow_for_model};
 use crate::api::session_view::with_session_history;
@@ -29,7 +29,7 @@ const RESPONSE_ID_PREFIX: &str = "resp_";
 
 /// A request for a response.
 #[derive(Debug, Deserialize, ToSchema)]
-pub(crate) struct CreateResponseRequest {
+pub(crate) struct ResponsesApiRequest {
     /// The name of the flow.
     pub model: String,
     /// A text, or a list of messages.
@@ -71,7 +71,7 @@ pub(crate) struct CreateResponseRequest {
 
 /// A response in OpenAI's format.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct OpenAiCompatResponse {
+pub(crate) struct ResponsesApiResponse {
     /// Use it as `previous_response_id` to continue the conversation.
     pub id: String,
     /// Always `response`.
@@ -109,7 +109,7 @@ pub(crate) struct OpenAiCompatResponse {
     pub text: Value,
     /// Always `true`; every turn is recorded.
     pub store: bool,
-    pub usage: Option<ResponseUsage>,
+    pub usage: Option<ResponsesApiUsage>,
     /// The session, turn and message.
     #[schema(value_type = Object)]
     pub metadata: Value,
@@ -117,9 +117,9 @@ pub(crate) struct OpenAiCompatResponse {
 
 /// The token usage of the reply.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct ResponseUsage {
+pub(crate) struct ResponsesApiUsage {
     pub input_tokens: u64,
-    #[schema(value_type = CachedTokens)]
+    #[schema(value_type = PromptTokensDetails)]
     pub input_tokens_details: Value,
     pub output_tokens: u64,
     #[schema(value_type = ReasoningTokenCount)]
@@ -132,13 +132,13 @@ pub(crate) struct ResponseUsage {
 /// With `"stream": true` the response is a stream of events.
 #[utoipa::path(post, path = "/v1/responses", tag = "openai",
     params(("segue-session" = Option<String>, Header, description = "The session's name.")),
-    request_body = CreateResponseRequest,
-    responses((status = 200, content((OpenAiCompatResponse = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::OpenAiCompatError, description = "The turn produced no reply.")))]
+    request_body = ResponsesApiRequest,
+    responses((status = 200, content((ResponsesApiResponse = "application/json"), (String = "text/event-stream"))), (status = 502, body = super::OpenAiCompatError, description = "The turn produced no reply.")))]
 pub(crate) async fn create_response(
     State(app): State<AppState>,
     caller: Caller,
     headers: HeaderMap,
-    OpenAiJsonBody(request): OpenAiJsonBody<CreateResponseRequest>,
+    OpenAiJsonBody(request): OpenAiJsonBody<ResponsesApiRequest>,
 ) -> Result<Response, OpenAiRejection> {
     let flow = flow_for_model(&app, &caller, &request.model)?;
     check_response_request(&request)?;
@@ -162,7 +162,7 @@ pub(crate) async fn create_response(
     let is_stream = request.stream == Some(true);
     let mut reply = TurnReplyStream::start(resolved, options, is_stream).await?;
     let session = reply.session_name();
-    let template = ResponsesEndpointMetadata {
+    let template = ResponsesApiResponseTemplate {
         id: format_response_id(&session, reply.point),
         model: request.model,
         created_at: app.engine.now().0 / 1_000,
@@ -171,7 +171,7 @@ pub(crate) async fn create_response(
     if is_stream {
         let permit = app.rate_limiter.acquire_stream_permit(&caller)?;
         let mut response =
-            ResponsesEndpointStream::new(reply, template).into_sse_response(permit, app.metrics.track_open_stream());
+            ResponsesApiStream::new(reply, template).into_sse_response(permit, app.metrics.track_open_stream());
         set_session_header(&mut response, &session);
         return Ok(response);
     }
@@ -187,12 +187,12 @@ pub(crate) async fn create_response(
 
 /// Get a response
 #[utoipa::path(get, path = "/v1/responses/{response}", tag = "openai", params(("response" = String, Path, description = "The id of the response.")),
-    responses((status = 200, body = OpenAiCompatResponse)))]
+    responses((status = 200, body = ResponsesApiResponse)))]
 pub(crate) async fn get_response(
     State(app): State<AppState>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<OpenAiCompatResponse>, OpenAiRejection> {
+) -> Result<Json<ResponsesApiResponse>, OpenAiRejection> {
     let (session_ref, point) = find_response(&app, &caller, &id).await?;
     let found = with_session_history(&session_ref, None, |history| {
         let entry = history.messages.get(&point.message)?;
@@ -203,7 +203,7 @@ pub(crate) async fn get_response(
         Some((entry.position.at.0 / 1_000, flow))
     });
     let (created_at, model) = found.await?.ok_or_else(|| no_such_response(&id))?;
-    let template = ResponsesEndpointMetadata {
+    let template = ResponsesApiResponseTemplate {
         id: format_response_id(&session_ref.public_name(), point),
         model,
         created_at,
@@ -213,7 +213,7 @@ pub(crate) async fn get_response(
     Ok(Json(reply.map_or_else(|| template.build_in_progress(), |reply| template.build_completed(&reply))))
 }
 
-fn check_response_request(request: &CreateResponseRequest) -> Result<(), HttpProblem> {
+fn check_response_request(request: &ResponsesApiRequest) -> Result<(), HttpProblem> {
     if request.background == Some(true) {
         return Err(HttpProblem::bad_request("background responses are not supported; omit `background`")
             .with_extension("field", "background"));
@@ -252,7 +252,7 @@ async fn continue_from_response(
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let (session_ref, point) = find_response(app, caller, previous).await?;
     let found = with_session_history(&session_ref, None, |history| {
-        let exchanges = ExchangeTranscript::list_of_session(history);
+        let exchanges = RecordedClientExchange::list_of_session(history);
         let index = exchanges.iter().position(|exchange| exchange.point == Some(point))?;
         let end = exchanges[index].end_seq?;
         Some((end, !exchanges[index].tool_calls.is_empty(), exchanges[index + 1..].to_vec()))
@@ -314,7 +314,7 @@ fn format_response_id(session: &str, point: ReplyKey) -> String {
 
 /// The fields of a response that are known before the reply.
 #[derive(Debug, Clone)]
-pub(crate) struct ResponsesEndpointMetadata {
+pub(crate) struct ResponsesApiResponseTemplate {
     pub id: String,
     /// The name of the flow.
     pub model: String,
@@ -323,11 +323,11 @@ pub(crate) struct ResponsesEndpointMetadata {
     pub previous_response_id: Option<String>,
 }
 
-impl ResponsesEndpointMetadata {
+impl ResponsesApiResponseTemplate {
     /// Builds the response while the turn is running.
     #[must_use]
-    pub(crate) fn build_in_progress(&self) -> OpenAiCompatResponse {
-        OpenAiCompatResponse {
+    pub(crate) fn build_in_progress(&self) -> ResponsesApiResponse {
+        ResponsesApiResponse {
             id: self.id.clone(),
             object: "response".to_owned(),
             created_at: self.created_at,
@@ -352,7 +352,7 @@ impl ResponsesEndpointMetadata {
 
     /// Builds the response after the reply is complete.
     #[must_use]
-    pub(crate) fn build_completed(&self, reply: &ReplyToClient) -> OpenAiCompatResponse {
+    pub(crate) fn build_completed(&self, reply: &ReplyToClient) -> ResponsesApiResponse {
         let ClientMessageContent { text, tool_calls, .. } = &reply.content;
         let usage = reply.usage;
         let incomplete_reason = match reply.finish_reason {
@@ -362,11 +362,11 @@ impl ResponsesEndpointMetadata {
         };
         let message = (tool_calls.is_empty() || !text.is_empty()).then(|| self.build_message_item(Some(text)));
         let calls = tool_calls.iter().map(|call| function_call_item(call, Some(&call.arguments)));
-        OpenAiCompatResponse {
+        ResponsesApiResponse {
             status: if incomplete_reason.is_none() { "completed" } else { "incomplete" }.to_owned(),
             incomplete_details: incomplete_reason.map(|reason| json!({ "reason": reason })),
             output: message.into_iter().chain(calls).collect(),
-            usage: Some(ResponseUsage {
+            usage: Some(ResponsesApiUsage {
                 input_tokens: usage.input,
                 input_tokens_details: json!({ "cached_tokens": usage.cached }),
                 output_tokens: usage.output,

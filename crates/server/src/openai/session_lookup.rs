@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use super::OpenAiSessionHeaders;
 use super::client_options::flow_accepts_options;
-use super::conversation::{ClientConversation, ClientMessageContent, ConversationPrefix, trim_for_comparison};
+use super::conversation::{ClientConversation, ClientHistoryAsExchanges, ClientMessageContent, trim_for_comparison};
 use super::fingerprint::ConversationFingerprint;
 use super::transcript::{
-    ClientMessageOrToolResults, ExchangeTranscript, ReplyKey, StoredMessageRefs, client_call_id, parse_client_call_id,
+    RecordedClientExchange, RecordedMessageOrToolResults, ReplyKey, StoredMessageRefs, client_call_id,
+    parse_client_call_id,
 };
 use super::transcript_match::{content_matches, input_matches, read_joined_text, reply_matches};
 use crate::api::session_view::with_session_history;
@@ -236,9 +237,9 @@ pub(crate) async fn resolve_results_in_session(
     content: ClientMessageContent,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
     let content_hash = content.content_hash();
-    let exchanges = with_session_history(&session_ref, None, ExchangeTranscript::list_of_session).await?;
+    let exchanges = with_session_history(&session_ref, None, RecordedClientExchange::list_of_session).await?;
     for exchange in exchanges.iter().rev() {
-        if let (ClientMessageOrToolResults::ToolResults(_), Some(point)) = (&exchange.input, exchange.point)
+        if let (RecordedMessageOrToolResults::ToolResults(_), Some(point)) = (&exchange.input, exchange.point)
             && input_matches(&session_ref, &exchange.input, &content).await?
         {
             let input = ClientMessageAction::Recorded(point);
@@ -389,7 +390,7 @@ async fn list_candidate_sessions(
 #[derive(Clone)]
 struct CandidateSession {
     session_ref: CallerSessionRef,
-    exchanges: Arc<[ExchangeTranscript]>,
+    exchanges: Arc<[RecordedClientExchange]>,
 }
 
 impl CandidateSession {
@@ -405,7 +406,7 @@ impl CandidateSession {
             let is_wanted = opened_event(history).is_some_and(|opened| {
                 opened.flow == *target.name && target.has_same_instruction(app, &opened.settings)
             });
-            is_wanted.then(|| ExchangeTranscript::list_of_session(history).into())
+            is_wanted.then(|| RecordedClientExchange::list_of_session(history).into())
         });
         match exchanges.await {
             Ok(exchanges) => Ok(exchanges.map(|exchanges| Self { session_ref, exchanges })),
@@ -417,7 +418,7 @@ impl CandidateSession {
     /// Returns the content hash of the first message that the client knows of.
     async fn first_message_hash(&self) -> Result<Option<BodyId>, HttpProblem> {
         let first = self.exchanges.iter().find(|exchange| !exchange.has_ended_without_reply());
-        let Some(ClientMessageOrToolResults::Message(content)) = first.map(|first| &first.input) else {
+        let Some(RecordedMessageOrToolResults::Message(content)) = first.map(|first| &first.input) else {
             return Ok(None);
         };
         let text = read_joined_text(&self.session_ref, &content.texts).await?;
@@ -430,7 +431,7 @@ impl CandidateSession {
 async fn match_session(
     candidate: CandidateSession,
     flow: &FlowName,
-    prefix: ConversationPrefix<'_>,
+    prefix: ClientHistoryAsExchanges<'_>,
     conversation: &ClientConversation,
     hints: &OpenAiSessionHeaders,
 ) -> Result<Option<ResolvedOpenAiRequest>, HttpProblem> {
@@ -439,7 +440,7 @@ async fn match_session(
     let mut fingerprint = ConversationFingerprint::empty(&session_ref.caller, flow);
     let mut end = Seq(0);
     for (asked, answered) in prefix.exchanges() {
-        while later.first().is_some_and(ExchangeTranscript::has_ended_without_reply) {
+        while later.first().is_some_and(RecordedClientExchange::has_ended_without_reply) {
             later = &later[1..];
         }
         let Some((exchange, rest)) = later.split_first() else { return Ok(None) };
@@ -470,7 +471,7 @@ async fn match_session(
 pub(crate) async fn give_results_or_fork(
     session_ref: CallerSessionRef,
     end: Seq,
-    later: &[ExchangeTranscript],
+    later: &[RecordedClientExchange],
     content: ClientMessageContent,
     hints: &OpenAiSessionHeaders,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {
@@ -496,7 +497,7 @@ pub(crate) async fn give_results_or_fork(
 async fn continue_or_fork(
     session_ref: CallerSessionRef,
     (fingerprint, end): (ConversationFingerprint, Seq),
-    later: &[ExchangeTranscript],
+    later: &[RecordedClientExchange],
     content: ClientMessageContent,
     hints: &OpenAiSessionHeaders,
 ) -> Result<ResolvedOpenAiRequest, HttpProblem> {

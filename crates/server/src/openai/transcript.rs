@@ -46,7 +46,7 @@ impl FromStr for ReplyKey {
 
 /// What a client sent, as the session holds it.
 #[derive(Debug, Clone)]
-pub(crate) enum ClientMessageOrToolResults {
+pub(crate) enum RecordedMessageOrToolResults {
     Message(StoredMessageRefs),
     ToolResults(Vec<(ToolRunId, TextRef)>),
 }
@@ -61,11 +61,11 @@ pub(crate) struct RecordedClientToolCall {
 
 /// What a client sent, and what it got back.
 #[derive(Debug, Clone)]
-pub(crate) struct ExchangeTranscript {
+pub(crate) struct RecordedClientExchange {
     pub turn: TurnId,
     /// `None` if the turn answers no message.
     pub point: Option<ReplyKey>,
-    pub input: ClientMessageOrToolResults,
+    pub input: RecordedMessageOrToolResults,
     /// The first event of the input.
     pub input_seq: Seq,
     pub reply_texts: Vec<TextRef>,
@@ -75,12 +75,12 @@ pub(crate) struct ExchangeTranscript {
     /// How the turn ended, if the exchange is its last.
     pub outcome: Option<TurnOutcome>,
     pub stop_reason: Option<StopReason>,
-    pub usage: ExchangeUsage,
+    pub usage: ClientExchangeTokenUsage,
 }
 
 /// The tokens that an exchange used.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ExchangeUsage {
+pub(crate) struct ClientExchangeTokenUsage {
     pub input: u64,
     pub output: u64,
     pub cached: u64,
@@ -104,7 +104,7 @@ impl StoredMessageRefs {
     }
 }
 
-impl ExchangeTranscript {
+impl RecordedClientExchange {
     /// Returns all exchanges of a session.
     pub(crate) fn list_of_session(history: &SessionHistory) -> Vec<Self> {
         history.turns.values().flat_map(|turn| Self::list_of_turn(history, turn)).collect()
@@ -119,7 +119,7 @@ impl ExchangeTranscript {
         let round_calls: Vec<CallId> = rounds.iter().map(|(call, _)| *call).collect();
         let mut exchanges = Vec::with_capacity(rounds.len() + 1);
         let mut next = (
-            ClientMessageOrToolResults::Message(StoredMessageRefs::from_messages(&messages)),
+            RecordedMessageOrToolResults::Message(StoredMessageRefs::from_messages(&messages)),
             messages.first().map_or(turn.started.seq, |message| message.position.seq),
             message.map(|message| ReplyKey { message, first_run: None }),
         );
@@ -141,7 +141,7 @@ impl ExchangeTranscript {
             let Some((results, first)) = client_results(runs) else { return exchanges };
             let first_run = runs.first().map(|run| run.run);
             next = (
-                ClientMessageOrToolResults::ToolResults(results),
+                RecordedMessageOrToolResults::ToolResults(results),
                 first,
                 message.map(|message| ReplyKey { message, first_run }),
             );
@@ -166,7 +166,7 @@ impl ExchangeTranscript {
             usage: match rounds.is_empty() {
                 true => {
                     let spent = crate::api::common_types::CallTotalsView::from(turn.spent);
-                    ExchangeUsage { input: spent.input, output: spent.output, cached: spent.cached }
+                    ClientExchangeTokenUsage { input: spent.input, output: spent.output, cached: spent.cached }
                 }
                 false => usage_between(history, turn, input_seq, end_seq),
             },
@@ -224,8 +224,13 @@ fn reply_texts(turn: &TurnHistoryEntry, is_of: impl Fn(Option<CallId>) -> bool) 
 }
 
 /// Sums the tokens of the calls that were answered between two events.
-fn usage_between(history: &SessionHistory, turn: &TurnHistoryEntry, from: Seq, to: Option<Seq>) -> ExchangeUsage {
-    let mut sum = ExchangeUsage::default();
+fn usage_between(
+    history: &SessionHistory,
+    turn: &TurnHistoryEntry,
+    from: Seq,
+    to: Option<Seq>,
+) -> ClientExchangeTokenUsage {
+    let mut sum = ClientExchangeTokenUsage::default();
     for call in turn.calls.iter().filter_map(|call| history.calls.get(call)) {
         if let Some(CallEndHistoryEntry::Answered { position, usage, .. }) = &call.end
             && position.seq > from

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::conversation::{ClientHistoryToolCall, ClientMessageContent, trim_for_comparison};
 use super::transcript::{
-    ClientMessageOrToolResults, ExchangeTranscript, RecordedClientToolCall, StoredMessageRefs, parse_client_call_id,
+    RecordedClientExchange, RecordedClientToolCall, RecordedMessageOrToolResults, StoredMessageRefs,
+    parse_client_call_id,
 };
 use crate::extract::CallerSessionRef;
 use crate::problem::HttpProblem;
@@ -16,13 +17,13 @@ use crate::problem::HttpProblem;
 /// The texts cannot be read.
 pub(crate) async fn input_matches(
     session_ref: &CallerSessionRef,
-    stored: &ClientMessageOrToolResults,
+    stored: &RecordedMessageOrToolResults,
     content: &ClientMessageContent,
 ) -> Result<bool, HttpProblem> {
     let results = match stored {
-        ClientMessageOrToolResults::Message(_) if !content.tool_results.is_empty() => return Ok(false),
-        ClientMessageOrToolResults::Message(stored) => return content_matches(session_ref, stored, content).await,
-        ClientMessageOrToolResults::ToolResults(results) => results,
+        RecordedMessageOrToolResults::Message(_) if !content.tool_results.is_empty() => return Ok(false),
+        RecordedMessageOrToolResults::Message(stored) => return content_matches(session_ref, stored, content).await,
+        RecordedMessageOrToolResults::ToolResults(results) => results,
     };
     if !content.text.is_empty() || results.len() != content.tool_results.len() {
         return Ok(false);
@@ -45,7 +46,7 @@ pub(crate) async fn input_matches(
 /// The texts cannot be read.
 pub(crate) async fn reply_matches(
     session_ref: &CallerSessionRef,
-    exchange: &ExchangeTranscript,
+    exchange: &RecordedClientExchange,
     reply: &ClientMessageContent,
 ) -> Result<bool, HttpProblem> {
     Ok(exchange.tool_calls.len() == reply.tool_calls.len()

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use segue_core::ids::{SessionUid, UnixMillis};
 use segue_engine::{
-    SessionCatalog, SessionChangeCursor, SessionQuery, SharedRecordWrite, SharedRecordWriteCondition, SharedRecords,
-    StoreError,
+    SessionCatalog, SessionListChangeCursor, SessionQuery, SharedRecordWrite, SharedRecordWriteCondition,
+    SharedRecords, StoreError,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,8 +19,10 @@ use super::file_records::FileSharedRecords;
 use super::{CrossServerSharedState, read_whole_record, update_record};
 use crate::keys::{KEYS_RECORD, StoredApiKey};
 use crate::limits::{CHANGES_SESSIONS_MAX, KEYS_MAX, WEBHOOKS_MAX};
-use crate::usage::{FileKeyUsageStore, copy_usage};
-use crate::webhooks::{VersionedDeliveryQueue, WEBHOOKS_RECORD, Webhook, WebhookDeliveryQueue, queue_record_name};
+use crate::usage::{FileApiKeyUsageStore, copy_usage};
+use crate::webhooks::{
+    VersionedWebhookDeliveryQueue, WEBHOOKS_RECORD, Webhook, WebhookDeliveryQueue, queue_record_name,
+};
 
 /// The name of the record that tells what was copied.
 const COPIED_RECORD: &str = "copied-from-files";
@@ -59,7 +61,7 @@ pub enum SharedStateCopyError {
 
 /// A copy from a data folder to a database, after all sessions were copied.
 #[derive(Debug, Clone, Copy)]
-pub struct SharedStateCopy<'a> {
+pub struct SharedStateCopyToDatabase<'a> {
     pub folder: &'a Path,
     pub source_sessions: &'a dyn SessionCatalog,
     pub target: &'a CrossServerSharedState,
@@ -69,7 +71,7 @@ pub struct SharedStateCopy<'a> {
 
 /// What was copied before.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct CopiedIds {
+struct CopiedKeyAndWebhookIds {
     #[serde(default)]
     keys: BTreeSet<String>,
     #[serde(default)]
@@ -77,17 +79,17 @@ struct CopiedIds {
 }
 
 /// An item with an id, of which a record of the shared state contains a list, and which is copied to another database.
-trait CopiedItem: Clone + PartialEq + Send + Sync + Serialize + DeserializeOwned {
+trait CopyableSharedStateItem: Clone + PartialEq + Send + Sync + Serialize + DeserializeOwned {
     const KIND: &'static str;
     const RECORD: &'static str;
     fn count_max() -> usize;
     fn id(&self) -> &str;
-    fn copied_ids(copied: &mut CopiedIds) -> &mut BTreeSet<String>;
+    fn copied_ids(copied: &mut CopiedKeyAndWebhookIds) -> &mut BTreeSet<String>;
     /// Returns the item without what differs between stores.
     fn comparable(&self) -> Self;
 }
 
-impl CopiedItem for StoredApiKey {
+impl CopyableSharedStateItem for StoredApiKey {
     const KIND: &'static str = "key";
     const RECORD: &'static str = KEYS_RECORD;
 
@@ -99,7 +101,7 @@ impl CopiedItem for StoredApiKey {
         &self.id
     }
 
-    fn copied_ids(copied: &mut CopiedIds) -> &mut BTreeSet<String> {
+    fn copied_ids(copied: &mut CopiedKeyAndWebhookIds) -> &mut BTreeSet<String> {
         &mut copied.keys
     }
 
@@ -108,7 +110,7 @@ impl CopiedItem for StoredApiKey {
     }
 }
 
-impl CopiedItem for Webhook {
+impl CopyableSharedStateItem for Webhook {
     const KIND: &'static str = "webhook";
     const RECORD: &'static str = WEBHOOKS_RECORD;
 
@@ -120,16 +122,16 @@ impl CopiedItem for Webhook {
         &self.webhook
     }
 
-    fn copied_ids(copied: &mut CopiedIds) -> &mut BTreeSet<String> {
+    fn copied_ids(copied: &mut CopiedKeyAndWebhookIds) -> &mut BTreeSet<String> {
         &mut copied.webhooks
     }
 
     fn comparable(&self) -> Self {
-        Self { after_change: SessionChangeCursor::default(), ..self.clone() }
+        Self { after_change: SessionListChangeCursor::default(), ..self.clone() }
     }
 }
 
-impl SharedStateCopy<'_> {
+impl SharedStateCopyToDatabase<'_> {
     /// Copies what is missing, and compares it with the files.
     ///
     /// # Errors
@@ -139,7 +141,7 @@ impl SharedStateCopy<'_> {
         let keys = read_list::<StoredApiKey>(&source).await?;
         let keys = self.copy_items(&keys).await?;
         let webhooks = self.copy_webhooks(&source).await?;
-        let files = FileKeyUsageStore::from_folder(self.folder);
+        let files = FileApiKeyUsageStore::from_folder(self.folder);
         let usage_days = copy_usage(&files, self.target, self.now).await?;
         Ok(SharedStateCopyReport { keys, webhooks, usage_days })
     }
@@ -160,7 +162,7 @@ impl SharedStateCopy<'_> {
         let existing = list_session_uids(self.source_sessions).await?;
         // A known webhook has its queue, and a node may have delivered from it.
         for webhook in webhooks.iter_mut().filter(is_new) {
-            let mut queue = VersionedDeliveryQueue::load(source, webhook).await?.queue;
+            let mut queue = VersionedWebhookDeliveryQueue::load(source, webhook).await?.queue;
             self.apply_all_changes(webhook, &mut queue, &existing).await?;
             queue.changes = cursor;
             self.write_queue(webhook, &queue).await?;
@@ -200,15 +202,15 @@ impl SharedStateCopy<'_> {
         let write =
             SharedRecordWrite { name, bytes, condition: SharedRecordWriteCondition::Always, expires_in_ms: None };
         records.write_record(write).await?;
-        if VersionedDeliveryQueue::load(records, webhook).await?.queue == *queue {
+        if VersionedWebhookDeliveryQueue::load(records, webhook).await?.queue == *queue {
             return Ok(());
         }
         Err(SharedStateCopyError::ChangedMeanwhile { kind: "queue of the webhook", id: webhook.webhook.clone() })
     }
 
     /// Returns the newest change of the database's session list when all changes have a number.
-    async fn find_newest_change(&self) -> Result<SessionChangeCursor, StoreError> {
-        let mut newest = SessionChangeCursor::default();
+    async fn find_newest_change(&self) -> Result<SessionListChangeCursor, StoreError> {
+        let mut newest = SessionListChangeCursor::default();
         loop {
             let page = self.target_sessions.changes_after(None, CHANGES_SESSIONS_MAX).await?;
             if page.next_cursor == newest {
@@ -219,7 +221,7 @@ impl SharedStateCopy<'_> {
     }
 
     /// Adds items to the list in the database. Returns how many were added.
-    async fn copy_items<T: CopiedItem>(&self, items: &[T]) -> Result<usize, SharedStateCopyError> {
+    async fn copy_items<T: CopyableSharedStateItem>(&self, items: &[T]) -> Result<usize, SharedStateCopyError> {
         if items.is_empty() {
             return Ok(0);
         }
@@ -247,7 +249,7 @@ impl SharedStateCopy<'_> {
 }
 
 /// Adds the items that the list does not have and that were not copied before. Returns them.
-fn add_missing<T: CopiedItem>(
+fn add_missing<T: CopyableSharedStateItem>(
     list: &mut Vec<T>,
     items: &[T],
     copied_ids: &BTreeSet<String>,
@@ -269,18 +271,20 @@ fn add_missing<T: CopiedItem>(
     Ok(added)
 }
 
-async fn read_list<T: CopiedItem>(records: &dyn SharedRecords) -> Result<Vec<T>, SharedStateCopyError> {
+async fn read_list<T: CopyableSharedStateItem>(records: &dyn SharedRecords) -> Result<Vec<T>, SharedStateCopyError> {
     let record = read_whole_record(records, T::RECORD).await?;
     parse_list(record.as_ref().map(|(_, bytes)| bytes.as_slice()))
 }
 
-fn parse_list<T: CopiedItem>(bytes: Option<&[u8]>) -> Result<Vec<T>, SharedStateCopyError> {
+fn parse_list<T: CopyableSharedStateItem>(bytes: Option<&[u8]>) -> Result<Vec<T>, SharedStateCopyError> {
     let Some(bytes) = bytes else { return Ok(Vec::new()) };
     serde_json::from_slice(bytes).map_err(|error| SharedStateCopyError::InvalidRecord(T::RECORD, error))
 }
 
-async fn read_copied_ids(records: &dyn SharedRecords) -> Result<CopiedIds, SharedStateCopyError> {
-    let Some((_, bytes)) = read_whole_record(records, COPIED_RECORD).await? else { return Ok(CopiedIds::default()) };
+async fn read_copied_ids(records: &dyn SharedRecords) -> Result<CopiedKeyAndWebhookIds, SharedStateCopyError> {
+    let Some((_, bytes)) = read_whole_record(records, COPIED_RECORD).await? else {
+        return Ok(CopiedKeyAndWebhookIds::default());
+    };
     serde_json::from_slice(&bytes).map_err(|error| SharedStateCopyError::InvalidRecord("marks of a migration", error))
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use segue_engine::{
-    ConcurrencySlotLease, ConcurrencySlotRequest, SharedRecordRead, SharedRecordVersion, SharedRecordWrite,
+    ConcurrencySlotLease, ConcurrencySlotRequest, SharedRecordReadOutcome, SharedRecordVersion, SharedRecordWrite,
     SharedRecordWriteCondition, SharedRecordWriteOutcome, SharedRecords, StoreError,
 };
 
@@ -72,12 +72,12 @@ impl SharedRecords for FileSharedRecords {
         &self,
         name: &str,
         known: Option<SharedRecordVersion>,
-    ) -> Result<SharedRecordRead, StoreError> {
+    ) -> Result<SharedRecordReadOutcome, StoreError> {
         Ok(match self.read(name).map_err(self.to_store_error(name))? {
-            None => SharedRecordRead::Missing,
+            None => SharedRecordReadOutcome::Missing,
             Some(bytes) => match content_version(&bytes) {
-                version if known == Some(version) => SharedRecordRead::Unchanged,
-                version => SharedRecordRead::Found { version, bytes },
+                version if known == Some(version) => SharedRecordReadOutcome::Unchanged,
+                version => SharedRecordReadOutcome::Found { version, bytes },
             },
         })
     }
@@ -140,16 +140,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, other) =
             (FileSharedRecords::from_folder(folder.path()), FileSharedRecords::from_folder(folder.path()));
-        assert_eq!(one.read_record("keys", None).await, Ok(SharedRecordRead::Missing));
+        assert_eq!(one.read_record("keys", None).await, Ok(SharedRecordReadOutcome::Missing));
         let first = one.write_record(write(b"1", SharedRecordWriteCondition::Missing)).await.expect("written");
         let SharedRecordWriteOutcome::Written(version) = first else { panic!("it was missing") };
-        assert_eq!(other.read_record("keys", Some(version)).await, Ok(SharedRecordRead::Unchanged));
+        assert_eq!(other.read_record("keys", Some(version)).await, Ok(SharedRecordReadOutcome::Unchanged));
         other.write_record(write(b"2", SharedRecordWriteCondition::Version(version))).await.expect("written");
         let late = one.write_record(write(b"3", SharedRecordWriteCondition::Version(version))).await;
         assert_eq!(late, Ok(SharedRecordWriteOutcome::Conflict));
         assert_eq!(std::fs::read(folder.path().join("keys.json")).expect("there"), b"2");
         one.delete_record("keys").await.expect("deleted");
-        assert_eq!(other.read_record("keys", None).await, Ok(SharedRecordRead::Missing));
+        assert_eq!(other.read_record("keys", None).await, Ok(SharedRecordReadOutcome::Missing));
     }
 
     #[tokio::test]

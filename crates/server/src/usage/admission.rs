@@ -20,13 +20,13 @@ pub(crate) struct AdmittedTurns(Mutex<HashMap<(String, SessionId), usize>>);
 
 /// An admitted request. Its session counts as active until this is dropped.
 #[must_use]
-pub(crate) struct AdmittedTurn {
+pub(crate) struct AdmittedTurnGuard {
     app: AppState,
     /// The key and the session, if the key's turns are limited.
     entry: Option<(String, SessionId)>,
 }
 
-impl Drop for AdmittedTurn {
+impl Drop for AdmittedTurnGuard {
     fn drop(&mut self) {
         let Some(entry) = self.entry.take() else { return };
         let mut turns = self.app.admitted_turns.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ impl Drop for AdmittedTurn {
 ///
 /// # Errors
 /// A limit of the server or of the key is reached.
-pub(crate) async fn admit_turn(session_ref: &CallerSessionRef) -> Result<AdmittedTurn, HttpProblem> {
+pub(crate) async fn admit_turn(session_ref: &CallerSessionRef) -> Result<AdmittedTurnGuard, HttpProblem> {
     let CallerSessionRef { app, caller, session } = session_ref;
     check_server_capacity(app, session)?;
     check_budget(app, caller).await?;
@@ -99,9 +99,9 @@ async fn check_budget(app: &AppState, caller: &Caller) -> Result<(), HttpProblem
 }
 
 /// Counts the sessions that the key keeps busy, and adds this one.
-async fn reserve_turn(app: &AppState, caller: &Caller, session: &SessionId) -> Result<AdmittedTurn, HttpProblem> {
+async fn reserve_turn(app: &AppState, caller: &Caller, session: &SessionId) -> Result<AdmittedTurnGuard, HttpProblem> {
     let Some((key, max)) = caller.key_id.clone().zip(caller.limits.turns_at_once) else {
-        return Ok(AdmittedTurn { app: app.clone(), entry: None });
+        return Ok(AdmittedTurnGuard { app: app.clone(), entry: None });
     };
     let own = SessionId::from(root_session_name(session.as_str()));
     let mut paid = BTreeSet::new();
@@ -119,7 +119,7 @@ async fn reserve_turn(app: &AppState, caller: &Caller, session: &SessionId) -> R
     }
     let entry = (key, own);
     *turns.entry(entry.clone()).or_default() += 1;
-    Ok(AdmittedTurn { app: app.clone(), entry: Some(entry) })
+    Ok(AdmittedTurnGuard { app: app.clone(), entry: Some(entry) })
 }
 
 /// Counts the session among those that the key keeps busy on all servers.

@@ -13,7 +13,7 @@ use segue_core::session::UsageTotals;
 use segue_engine::{SessionUsageChange, UsageAmounts};
 use serde::{Deserialize, Serialize};
 
-use super::{KeyUsage, KeyUsageStore, UtcDay, hash_root_session, hash_session};
+use super::{ApiKeyDailyUsage, ApiKeyUsageStore, UtcDay, hash_root_session, hash_session};
 use crate::files::create_private_folder;
 use crate::limits::USAGE_DAYS_KEPT;
 
@@ -21,23 +21,23 @@ const USAGE_FOLDER: &str = "usage";
 
 /// Stores the usage of keys in files.
 #[derive(Debug, Clone)]
-pub(crate) struct FileKeyUsageStore(Arc<KeyUsageFiles>);
+pub(crate) struct FileApiKeyUsageStore(Arc<FileApiKeyUsageStoreInner>);
 
 #[derive(Debug)]
-struct KeyUsageFiles {
+struct FileApiKeyUsageStoreInner {
     folder: PathBuf,
-    folded: Mutex<KeyUsageReadFromFiles>,
+    folded: Mutex<ApiKeyUsageReadFromFiles>,
 }
 
 /// What the files contain, as far as they were read.
 #[derive(Debug, Default)]
-struct KeyUsageReadFromFiles {
+struct ApiKeyUsageReadFromFiles {
     /// How far each file was read.
     offsets: BTreeMap<UtcDay, u64>,
-    accounts: HashMap<(UtcDay, String), KeyUsage>,
-    payers: HashMap<String, Dated<Option<String>>>,
+    accounts: HashMap<(UtcDay, String), ApiKeyDailyUsage>,
+    payers: HashMap<String, ValueWithUtcDay<Option<String>>>,
     /// The totals of a session's ledger that were recorded.
-    recorded: HashMap<String, Dated<RecordedSessionUsage>>,
+    recorded: HashMap<String, ValueWithUtcDay<RecordedSessionUsage>>,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ struct RecordedSessionUsage {
 
 /// Everything that the files contain. Sessions are hashes.
 #[derive(Debug, Default)]
-pub(super) struct StoredKeyUsage {
+pub(super) struct ApiKeyUsageFileContents {
     /// What each key used on each day.
     pub(super) accounts: Vec<(UtcDay, String, UsageAmounts)>,
     /// The key that pays for a session, and since when.
@@ -59,7 +59,7 @@ pub(super) struct StoredKeyUsage {
 }
 
 #[derive(Debug)]
-struct Dated<T> {
+struct ValueWithUtcDay<T> {
     day: UtcDay,
     value: T,
 }
@@ -67,7 +67,7 @@ struct Dated<T> {
 /// A line of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum KeyUsageFileLine {
+enum ApiKeyUsageFileLine {
     Payer { session: String, key: Option<String> },
     Usage { session: String, key: String, added: SessionUsageTotals, total: SessionUsageTotals },
 }
@@ -110,32 +110,32 @@ impl SessionUsageTotals {
     }
 }
 
-impl FileKeyUsageStore {
+impl FileApiKeyUsageStore {
     /// Creates a store in a data folder. Nothing is read or written yet.
     #[must_use]
     pub(crate) fn from_folder(folder: &Path) -> Self {
-        Self(Arc::new(KeyUsageFiles { folder: folder.join(USAGE_FOLDER), folded: Mutex::default() }))
+        Self(Arc::new(FileApiKeyUsageStoreInner { folder: folder.join(USAGE_FOLDER), folded: Mutex::default() }))
     }
 
     /// Reads everything that still counts.
-    pub(super) fn read_everything(&self, now: UnixMillis) -> io::Result<StoredKeyUsage> {
+    pub(super) fn read_everything(&self, now: UnixMillis) -> io::Result<ApiKeyUsageFileContents> {
         self.0.with_current_usage(UtcDay::from_time(now), |folded| Ok(folded.to_stored_usage()))
     }
 }
 
-impl KeyUsageFiles {
+impl FileApiKeyUsageStoreInner {
     /// Reads what was appended since the last time, and passes everything to `work`.
     fn with_current_usage<T>(
         &self,
         today: UtcDay,
-        work: impl FnOnce(&mut KeyUsageReadFromFiles) -> io::Result<T>,
+        work: impl FnOnce(&mut ApiKeyUsageReadFromFiles) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut folded = self.folded.lock().unwrap_or_else(PoisonError::into_inner);
         self.read_appended_lines(today, &mut folded)?;
         work(&mut folded)
     }
 
-    fn read_appended_lines(&self, today: UtcDay, folded: &mut KeyUsageReadFromFiles) -> io::Result<()> {
+    fn read_appended_lines(&self, today: UtcDay, folded: &mut ApiKeyUsageReadFromFiles) -> io::Result<()> {
         // Only the files of today and yesterday can still grow.
         let days_back = if folded.offsets.is_empty() { USAGE_DAYS_KEPT } else { 2 };
         if !folded.offsets.contains_key(&today) {
@@ -163,7 +163,7 @@ impl KeyUsageFiles {
     }
 
     /// Forgets days that no longer count, and deletes their files.
-    fn drop_old_days(&self, today: UtcDay, folded: &mut KeyUsageReadFromFiles) {
+    fn drop_old_days(&self, today: UtcDay, folded: &mut ApiKeyUsageReadFromFiles) {
         let first_kept = UtcDay(today.0.saturating_sub(USAGE_DAYS_KEPT.saturating_sub(1)));
         folded.offsets.retain(|day, _| *day >= first_kept);
         folded.accounts.retain(|(day, _), _| *day >= first_kept);
@@ -178,7 +178,7 @@ impl KeyUsageFiles {
         }
     }
 
-    fn append_line(&self, day: UtcDay, line: &KeyUsageFileLine) -> io::Result<File> {
+    fn append_line(&self, day: UtcDay, line: &ApiKeyUsageFileLine) -> io::Result<File> {
         create_private_folder(&self.folder)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
@@ -201,36 +201,36 @@ impl KeyUsageFiles {
     }
 }
 
-impl KeyUsageReadFromFiles {
-    fn apply_line(&mut self, day: UtcDay, line: KeyUsageFileLine) {
+impl ApiKeyUsageReadFromFiles {
+    fn apply_line(&mut self, day: UtcDay, line: ApiKeyUsageFileLine) {
         match line {
-            KeyUsageFileLine::Payer { session, key } => {
-                self.payers.insert(session, Dated { day, value: key });
+            ApiKeyUsageFileLine::Payer { session, key } => {
+                self.payers.insert(session, ValueWithUtcDay { day, value: key });
             }
-            KeyUsageFileLine::Usage { session, key, added, total } => {
+            ApiKeyUsageFileLine::Usage { session, key, added, total } => {
                 let account = self.accounts.entry((day, key.clone())).or_default();
                 account.cost_microusd = account.cost_microusd.saturating_add(added.cost_microusd);
                 account.input_tokens = account.input_tokens.saturating_add(added.input_tokens);
                 account.output_tokens = account.output_tokens.saturating_add(added.output_tokens);
                 account.unpriced_answers = account.unpriced_answers.saturating_add(added.unpriced_answers);
-                self.recorded.insert(session, Dated { day, value: RecordedSessionUsage { key, total } });
+                self.recorded.insert(session, ValueWithUtcDay { day, value: RecordedSessionUsage { key, total } });
             }
         }
     }
 
-    fn to_stored_usage(&self) -> StoredKeyUsage {
+    fn to_stored_usage(&self) -> ApiKeyUsageFileContents {
         let accounts = self.accounts.iter().map(|((day, key), used)| {
-            let KeyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers } = *used;
+            let ApiKeyDailyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers } = *used;
             (*day, key.clone(), UsageAmounts { cost_microusd, input_tokens, output_tokens, unpriced_answers })
         });
         let payers = self.payers.iter().filter_map(|(session, payer)| {
             let key = payer.value.clone()?;
             Some((payer.day, session.clone(), key))
         });
-        let totals = self.recorded.iter().map(|(session, Dated { day, value })| {
+        let totals = self.recorded.iter().map(|(session, ValueWithUtcDay { day, value })| {
             (*day, session.clone(), value.key.clone(), value.total.to_amounts())
         });
-        StoredKeyUsage { accounts: accounts.collect(), payers: payers.collect(), totals: totals.collect() }
+        ApiKeyUsageFileContents { accounts: accounts.collect(), payers: payers.collect(), totals: totals.collect() }
     }
 
     fn payer(&self, session: &str) -> Option<&str> {
@@ -239,7 +239,7 @@ impl KeyUsageReadFromFiles {
 }
 
 #[async_trait]
-impl KeyUsageStore for FileKeyUsageStore {
+impl ApiKeyUsageStore for FileApiKeyUsageStore {
     async fn set_payer(&self, session: &SessionId, key: Option<&str>, now: UnixMillis) -> io::Result<()> {
         let (files, today) = (self.0.clone(), UtcDay::from_time(now));
         let (session, key) = (hash_root_session(session), key.map(str::to_owned));
@@ -251,7 +251,7 @@ impl KeyUsageStore for FileKeyUsageStore {
             return Ok(());
         }
         let written = tokio::task::spawn_blocking(move || {
-            files.append_line(today, &KeyUsageFileLine::Payer { session, key })?.sync_data()
+            files.append_line(today, &ApiKeyUsageFileLine::Payer { session, key })?.sync_data()
         });
         written.await.map_err(io::Error::other)?
     }
@@ -273,11 +273,13 @@ impl KeyUsageStore for FileKeyUsageStore {
             if added.is_zero() {
                 return Ok(());
             }
-            self.0.append_line(today, &KeyUsageFileLine::Usage { session, key: key.to_owned(), added, total }).map(drop)
+            self.0
+                .append_line(today, &ApiKeyUsageFileLine::Usage { session, key: key.to_owned(), added, total })
+                .map(drop)
         })
     }
 
-    async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<KeyUsage> {
+    async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<ApiKeyDailyUsage> {
         let today = UtcDay::from_time(now);
         self.0.with_current_usage(today, |folded| {
             Ok(folded.accounts.get(&(today, key.to_owned())).copied().unwrap_or_default())
@@ -326,15 +328,15 @@ mod tests {
     #[tokio::test]
     async fn usage_survives_a_restart_and_resets_at_midnight() {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = FileKeyUsageStore::from_folder(folder.path());
+        let store = FileApiKeyUsageStore::from_folder(folder.path());
         store.set_payer(&"fox".into(), Some("k1"), NOW).await.expect("stored");
         store.record_usage("k1", &change("fox", 0, 10), NOW).await.expect("stored");
         store.record_usage("k1", &change("fox~1", 0, 5), NOW).await.expect("stored");
-        let restarted = FileKeyUsageStore::from_folder(folder.path());
+        let restarted = FileApiKeyUsageStore::from_folder(folder.path());
         let usage = restarted.read_usage("k1", NOW).await.expect("read");
         assert_eq!((usage.input_tokens, usage.cost_microusd), (15, 30));
-        assert_eq!(restarted.read_usage("k2", NOW).await.expect("read"), KeyUsage::default());
-        assert_eq!(restarted.read_usage("k1", TOMORROW).await.expect("read"), KeyUsage::default());
+        assert_eq!(restarted.read_usage("k2", NOW).await.expect("read"), ApiKeyDailyUsage::default());
+        assert_eq!(restarted.read_usage("k1", TOMORROW).await.expect("read"), ApiKeyDailyUsage::default());
         for session in ["fox", "fox~1", "fox~1~2"] {
             let payer = restarted.find_payer(&session.into(), TOMORROW).await.expect("read");
             assert_eq!(payer.as_deref(), Some("k1"), "{session}");
@@ -346,8 +348,8 @@ mod tests {
     async fn processes_see_what_others_record() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, other) =
-            (FileKeyUsageStore::from_folder(folder.path()), FileKeyUsageStore::from_folder(folder.path()));
-        assert_eq!(one.read_usage("k1", NOW).await.expect("read"), KeyUsage::default());
+            (FileApiKeyUsageStore::from_folder(folder.path()), FileApiKeyUsageStore::from_folder(folder.path()));
+        assert_eq!(one.read_usage("k1", NOW).await.expect("read"), ApiKeyDailyUsage::default());
         other.record_usage("k1", &change("fox", 0, 10), NOW).await.expect("stored");
         assert_eq!(one.read_usage("k1", NOW).await.expect("read").input_tokens, 10);
     }
@@ -355,7 +357,7 @@ mod tests {
     #[tokio::test]
     async fn change_that_was_not_recorded_is_added_with_the_next() {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = FileKeyUsageStore::from_folder(folder.path());
+        let store = FileApiKeyUsageStore::from_folder(folder.path());
         store.record_usage("k1", &change("fox", 0, 10), NOW).await.expect("stored");
         // The change from 10 to 30 was committed, but the process died.
         store.record_usage("k1", &change("fox", 30, 31), NOW).await.expect("stored");
@@ -367,13 +369,13 @@ mod tests {
     #[tokio::test]
     async fn torn_line_is_ignored_and_names_are_not_stored() {
         let folder = tempfile::tempdir().expect("a folder");
-        let store = FileKeyUsageStore::from_folder(folder.path());
+        let store = FileApiKeyUsageStore::from_folder(folder.path());
         store.set_payer(&"secret-name".into(), Some("k1"), NOW).await.expect("stored");
         let path = folder.path().join("usage/2026-11-18.jsonl");
         let mut file = OpenOptions::new().append(true).open(&path).expect("there");
         file.write_all(b"{\"usage\":{\"ses").expect("written");
         store.record_usage("k1", &change("secret-name", 0, 10), NOW).await.expect("stored");
-        let restarted = FileKeyUsageStore::from_folder(folder.path());
+        let restarted = FileApiKeyUsageStore::from_folder(folder.path());
         assert_eq!(restarted.read_usage("k1", NOW).await.expect("read").input_tokens, 10);
         assert!(!std::fs::read_to_string(&path).expect("text").contains("secret-name"));
     }
@@ -381,12 +383,12 @@ mod tests {
     #[tokio::test]
     async fn old_files_are_deleted() {
         let folder = tempfile::tempdir().expect("a folder");
-        FileKeyUsageStore::from_folder(folder.path())
+        FileApiKeyUsageStore::from_folder(folder.path())
             .record_usage("k1", &change("fox", 0, 10), NOW)
             .await
             .expect("stored");
         let later = UnixMillis(NOW.0 + USAGE_DAYS_KEPT * 86_400_000);
-        FileKeyUsageStore::from_folder(folder.path()).read_usage("k1", later).await.expect("read");
+        FileApiKeyUsageStore::from_folder(folder.path()).read_usage("k1", later).await.expect("read");
         assert!(!folder.path().join("usage/2026-11-18.jsonl").exists());
     }
 }

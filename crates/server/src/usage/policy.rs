@@ -7,45 +7,45 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use segue_core::ids::{ModelName, SessionId, UnixMillis};
-use segue_core::prompt::{CallFailure, FailureKind};
+use segue_core::prompt::{CallFailure, CallFailureKind};
 use segue_engine::clock::Clock;
 use segue_engine::{CallPolicy, SessionUsageChange};
 
-use super::{KeyUsageStore, UtcDay, format_time, is_database_unavailable};
+use super::{ApiKeyUsageStore, UtcDay, format_time, is_database_unavailable};
 use crate::keys::ApiKeyStore;
 use crate::limits::{USAGE_READ_ATTEMPTS_MAX, USAGE_READ_MS_MAX, USAGE_READ_RETRY_MS};
 use crate::shared_state::CrossServerSharedState;
 
 /// The call policy of an engine whose sessions are paid for by keys.
-pub struct KeyCallPolicy {
+pub struct ApiKeyLimitCallPolicy {
     keys: ApiKeyStore,
-    usage: Arc<dyn KeyUsageStore>,
+    usage: Arc<dyn ApiKeyUsageStore>,
     clock: Arc<dyn Clock>,
     /// How long to wait before the usage is read again, while the database cannot be reached.
     retry_delay: Duration,
 }
 
 /// Why a call is not made.
-enum CallCheckError {
+enum ApiKeyLimitCheckError {
     /// A limit of the key forbids it.
     Forbidden(String),
     /// Nobody knows whether a limit forbids it.
     UsageUnreadable(io::Error),
 }
 
-impl From<io::Error> for CallCheckError {
+impl From<io::Error> for ApiKeyLimitCheckError {
     fn from(error: io::Error) -> Self {
         Self::UsageUnreadable(error)
     }
 }
 
-impl std::fmt::Debug for KeyCallPolicy {
+impl std::fmt::Debug for ApiKeyLimitCallPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KeyCallPolicy").field("usage", &self.usage).finish_non_exhaustive()
+        f.debug_struct("ApiKeyLimitCallPolicy").field("usage", &self.usage).finish_non_exhaustive()
     }
 }
 
-impl KeyCallPolicy {
+impl ApiKeyLimitCallPolicy {
     /// Creates the policy for the keys of a data folder. Their usage is stored in files of the same folder.
     #[must_use]
     pub fn from_folder(folder: &Path, clock: Arc<dyn Clock>) -> Self {
@@ -66,8 +66,8 @@ impl KeyCallPolicy {
         for attempt in 1.. {
             let error = match self.check_limits(session, model, self.clock.now()).await {
                 Ok(()) => return Ok(()),
-                Err(CallCheckError::Forbidden(reason)) => return Err(reason),
-                Err(CallCheckError::UsageUnreadable(error)) => error,
+                Err(ApiKeyLimitCheckError::Forbidden(reason)) => return Err(reason),
+                Err(ApiKeyLimitCheckError::UsageUnreadable(error)) => error,
             };
             // An attempt can take seconds if the database does not even refuse the connection.
             let has_waited_enough =
@@ -87,8 +87,8 @@ impl KeyCallPolicy {
         session: &SessionId,
         model: &ModelName,
         now: UnixMillis,
-    ) -> Result<(), CallCheckError> {
-        let forbidden = |reason: String| Err(CallCheckError::Forbidden(reason));
+    ) -> Result<(), ApiKeyLimitCheckError> {
+        let forbidden = |reason: String| Err(ApiKeyLimitCheckError::Forbidden(reason));
         let Some(id) = self.usage.find_payer(session, now).await? else { return Ok(()) };
         let Some(key) = self.keys.find_key(&id).await else {
             return forbidden(format!("the key {id}, which pays for this session, was revoked"));
@@ -114,10 +114,10 @@ impl KeyCallPolicy {
 }
 
 #[async_trait]
-impl CallPolicy for KeyCallPolicy {
+impl CallPolicy for ApiKeyLimitCallPolicy {
     async fn check_call(&self, session: &SessionId, model: &ModelName) -> Result<(), CallFailure> {
         let checked = self.check_limits_when_readable(session, model).await;
-        checked.map_err(|message| CallFailure::new(FailureKind::NotAllowed, message))
+        checked.map_err(|message| CallFailure::new(CallFailureKind::NotAllowed, message))
     }
 
     async fn record_usage(&self, change: SessionUsageChange) {
@@ -142,7 +142,7 @@ mod tests {
     use segue_engine::clock::SystemClock;
 
     use super::*;
-    use crate::usage::KeyUsage;
+    use crate::usage::ApiKeyDailyUsage;
 
     /// Usage that cannot be read a few times.
     #[derive(Debug)]
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[async_trait]
-    impl KeyUsageStore for FailingUsage {
+    impl ApiKeyUsageStore for FailingUsage {
         async fn set_payer(&self, _: &SessionId, _: Option<&str>, _: UnixMillis) -> io::Result<()> {
             Ok(())
         }
@@ -167,8 +167,8 @@ mod tests {
             Ok(())
         }
 
-        async fn read_usage(&self, _: &str, _: UnixMillis) -> io::Result<KeyUsage> {
-            Ok(KeyUsage::default())
+        async fn read_usage(&self, _: &str, _: UnixMillis) -> io::Result<ApiKeyDailyUsage> {
+            Ok(ApiKeyDailyUsage::default())
         }
     }
 
@@ -176,7 +176,7 @@ mod tests {
     async fn check(failures: usize, error: StoreError) -> (Result<(), CallFailure>, usize) {
         let folder = tempfile::tempdir().expect("a folder");
         let usage = Arc::new(FailingUsage { failures: failures.into(), error });
-        let policy = KeyCallPolicy {
+        let policy = ApiKeyLimitCallPolicy {
             keys: ApiKeyStore::from_folder(folder.path()),
             usage: usage.clone(),
             clock: Arc::new(SystemClock),
@@ -199,9 +199,9 @@ mod tests {
     async fn call_does_not_wait_for_ever_or_for_what_does_not_pass() {
         let kind = |checked: Result<(), CallFailure>| checked.expect_err("it is not made").kind;
         let (checked, left) = check(usize::MAX, unavailable()).await;
-        assert_eq!((kind(checked), usize::MAX - left), (FailureKind::NotAllowed, USAGE_READ_ATTEMPTS_MAX));
+        assert_eq!((kind(checked), usize::MAX - left), (CallFailureKind::NotAllowed, USAGE_READ_ATTEMPTS_MAX));
         let full = StoreError::DiskFull { what: "reading".into() };
         let (checked, left) = check(20, full).await;
-        assert_eq!((kind(checked), left), (FailureKind::NotAllowed, 19));
+        assert_eq!((kind(checked), left), (CallFailureKind::NotAllowed, 19));
     }
 }

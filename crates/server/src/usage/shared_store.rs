@@ -17,13 +17,13 @@ use segue_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{KeyUsage, KeyUsageStore, MS_PER_DAY, UtcDay, hash_root_session, hash_session};
+use super::{ApiKeyDailyUsage, ApiKeyUsageStore, MS_PER_DAY, UtcDay, hash_root_session, hash_session};
 use crate::limits::{TURN_SLOT_GRACE_MS, TURN_SLOT_MS, TURN_SLOT_RENEWAL_MS, USAGE_DAYS_KEPT};
 use crate::shared_state::read_whole_record;
 
 /// Stores the usage of keys for all nodes.
 #[derive(Debug)]
-pub(crate) struct SharedKeyUsageStore {
+pub(crate) struct SharedApiKeyUsageStore {
     records: Arc<dyn SharedRecords>,
     meters: Arc<dyn SharedMeters>,
     /// The turns whose slots this node holds, by key and root session.
@@ -40,17 +40,17 @@ struct TurnWithSlotLease {
 
 /// The key that pays for a session. It is written again once a day, so that it does not expire.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct PayerRecord {
+pub(super) struct SessionPayerRecord {
     pub(super) key: String,
     pub(super) day: u64,
 }
 
-impl SharedKeyUsageStore {
+impl SharedApiKeyUsageStore {
     pub(crate) fn new(records: Arc<dyn SharedRecords>, meters: Arc<dyn SharedMeters>) -> Self {
         Self { records, meters, turns: Mutex::default() }
     }
 
-    async fn read_payer(&self, session: &SessionId) -> io::Result<Option<PayerRecord>> {
+    async fn read_payer(&self, session: &SessionId) -> io::Result<Option<SessionPayerRecord>> {
         let record = read_whole_record(self.records.as_ref(), &payer_record_name(&hash_root_session(session)))
             .await
             .map_err(io::Error::other)?;
@@ -78,7 +78,7 @@ impl SharedKeyUsageStore {
 }
 
 #[async_trait]
-impl KeyUsageStore for SharedKeyUsageStore {
+impl ApiKeyUsageStore for SharedApiKeyUsageStore {
     async fn set_payer(&self, session: &SessionId, key: Option<&str>, now: UnixMillis) -> io::Result<()> {
         let current = self.read_payer(session).await?;
         let name = payer_record_name(&hash_root_session(session));
@@ -89,7 +89,7 @@ impl KeyUsageStore for SharedKeyUsageStore {
                 Some(_) => self.records.delete_record(&name).await.map_err(io::Error::other),
             };
         };
-        let payer = PayerRecord { key: key.to_owned(), day: UtcDay::from_time(now).0 };
+        let payer = SessionPayerRecord { key: key.to_owned(), day: UtcDay::from_time(now).0 };
         if current.as_ref() == Some(&payer) {
             return Ok(());
         }
@@ -117,11 +117,11 @@ impl KeyUsageStore for SharedKeyUsageStore {
         self.meters.report_usage(report).await.map_err(io::Error::other)
     }
 
-    async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<KeyUsage> {
+    async fn read_usage(&self, key: &str, now: UnixMillis) -> io::Result<ApiKeyDailyUsage> {
         let sum =
             self.meters.read_usage(&usage_account_name(key, UtcDay::from_time(now))).await.map_err(io::Error::other)?;
         let UsageAmounts { cost_microusd, input_tokens, output_tokens, unpriced_answers } = sum;
-        Ok(KeyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers })
+        Ok(ApiKeyDailyUsage { cost_microusd, input_tokens, output_tokens, unpriced_answers })
     }
 
     async fn reserve_turn(&self, key: &str, session: &SessionId, turns_max: u32) -> io::Result<bool> {

@@ -6,8 +6,8 @@ use segue_engine::{
     SharedMeters, SharedRecordWrite, SharedRecordWriteCondition, SharedRecords, UsageAccountUpdate, UsageAmounts,
 };
 
-use super::file_store::{FileKeyUsageStore, StoredKeyUsage};
-use super::shared_store::{PayerRecord, payer_record_name, usage_account_name};
+use super::file_store::{ApiKeyUsageFileContents, FileApiKeyUsageStore};
+use super::shared_store::{SessionPayerRecord, payer_record_name, usage_account_name};
 use super::{MS_PER_DAY, UtcDay};
 use crate::limits::USAGE_DAYS_KEPT;
 use crate::shared_state::{CrossServerSharedState, SharedStateCopyError};
@@ -17,12 +17,12 @@ use crate::shared_state::{CrossServerSharedState, SharedStateCopyError};
 /// # Errors
 /// The files cannot be read, or the database cannot be read or written.
 pub(crate) async fn copy_usage(
-    files: &FileKeyUsageStore,
+    files: &FileApiKeyUsageStore,
     target: &CrossServerSharedState,
     now: UnixMillis,
 ) -> Result<usize, SharedStateCopyError> {
     let Some(meters) = target.meters.as_deref() else { return Ok(0) };
-    let StoredKeyUsage { accounts, payers, totals } =
+    let ApiKeyUsageFileContents { accounts, payers, totals } =
         files.read_everything(now).map_err(SharedStateCopyError::KeyUsageFiles)?;
     for (day, key, used) in &accounts {
         copy_account(meters, *day, key, *used).await?;
@@ -64,7 +64,7 @@ async fn copy_payer(
     session_hash: &str,
     key: String,
 ) -> Result<(), SharedStateCopyError> {
-    let payer = PayerRecord { key, day: day.0 };
+    let payer = SessionPayerRecord { key, day: day.0 };
     let write = SharedRecordWrite {
         name: payer_record_name(session_hash),
         // Our own types can always be serialized.

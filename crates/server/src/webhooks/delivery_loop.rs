@@ -13,9 +13,10 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::delivery_queue::{
-    DeliveryQueueSaveOutcome, SessionWebhookDeliveries, VersionedDeliveryQueue, WebhookDeliveryQueue,
+    SessionWebhookDeliveryProgress, VersionedWebhookDeliveryQueue, WebhookDeliveryQueue,
+    WebhookDeliveryQueueSaveOutcome,
 };
-use super::{DeliveryAttempt, Webhook, WebhookEventKind, delivery_request};
+use super::{Webhook, WebhookDeliveryAttempt, WebhookEventKind, delivery_request};
 use crate::app::AppState;
 use crate::caller::{Caller, session_owner};
 use crate::event_view::{EventTextFilter, EventViewBuilder};
@@ -147,7 +148,7 @@ async fn wait_for_poll_or_shutdown(app: &AppState) {
 async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, webhook: Webhook) {
     let records = app.options.shared.records.clone();
     let mut saved = loop {
-        match VersionedDeliveryQueue::load(records.as_ref(), &webhook).await {
+        match VersionedWebhookDeliveryQueue::load(records.as_ref(), &webhook).await {
             Ok(saved) => break saved,
             Err(error) => {
                 tracing::warn!(webhook = webhook.webhook, %error, "cannot read which events were delivered");
@@ -169,9 +170,9 @@ async fn run_delivery_queue(app: AppState, master_secret: WebhookMasterSecret, w
         queue.prune_idle_sessions();
         if *queue != before {
             match saved.save(records.as_ref(), &webhook.webhook).await {
-                Ok(DeliveryQueueSaveOutcome::Saved) => {}
+                Ok(WebhookDeliveryQueueSaveOutcome::Saved) => {}
                 // If this server still delivers, a new task loads the queue.
-                Ok(DeliveryQueueSaveOutcome::TakenOver) => return,
+                Ok(WebhookDeliveryQueueSaveOutcome::TakenOver) => return,
                 // Events are delivered again; receivers recognize them by their id.
                 Err(error) => {
                     tracing::warn!(%error, "cannot save which webhook events were delivered; they may be delivered again");
@@ -195,7 +196,7 @@ async fn queue_changed_sessions(
             let (kept, removed) =
                 std::mem::take(&mut queue.sessions).into_iter().partition(|(uid, _)| existing.contains(uid));
             queue.sessions = kept;
-            let removed: BTreeMap<SessionUid, SessionWebhookDeliveries> = removed;
+            let removed: BTreeMap<SessionUid, SessionWebhookDeliveryProgress> = removed;
             removed.values().for_each(|session| app.webhooks.forget_session(&session.session));
         }
         let is_last = page.next_cursor == queue.changes;
@@ -232,7 +233,7 @@ async fn deliver_due_sessions(
 ) {
     let (now, delays) = (app.engine.now(), app.options.limits.webhook_retry_delays_ms);
     let due = queue.sessions.iter().filter(|(_, session)| session.is_due(now, &delays));
-    let mut due: Vec<(SessionUid, SessionWebhookDeliveries)> =
+    let mut due: Vec<(SessionUid, SessionWebhookDeliveryProgress)> =
         due.map(|(uid, session)| (*uid, session.clone())).collect();
     // Those that certainly have something to deliver come first, and among them those that have waited for longest.
     due.sort_by_key(|(_, session)| (session.head <= session.last_seq, session.at));
@@ -241,7 +242,7 @@ async fn deliver_due_sessions(
         let session = deliver_session_events(app, master_secret, webhook, uid, session).await;
         (uid, session)
     });
-    let updates: Vec<(SessionUid, SessionWebhookDeliveries)> =
+    let updates: Vec<(SessionUid, SessionWebhookDeliveryProgress)> =
         deliveries.buffer_unordered(WEBHOOK_CONCURRENT_DELIVERIES_MAX).collect().await;
     queue.sessions.extend(updates);
 }
@@ -252,8 +253,8 @@ async fn deliver_session_events(
     master_secret: &WebhookMasterSecret,
     webhook: &Webhook,
     uid: SessionUid,
-    mut queued: SessionWebhookDeliveries,
-) -> SessionWebhookDeliveries {
+    mut queued: SessionWebhookDeliveryProgress,
+) -> SessionWebhookDeliveryProgress {
     let session_ref = CallerSessionRef { app: app.clone(), caller: Caller::default(), session: queued.session.clone() };
     let mut delivered = 0;
     while delivered < WEBHOOK_BATCH_EVENTS_MAX && !app.is_shutting_down() {
@@ -289,7 +290,7 @@ async fn deliver_event(
     master_secret: &WebhookMasterSecret,
     webhook: &Webhook,
     uid: SessionUid,
-    queued: &mut SessionWebhookDeliveries,
+    queued: &mut SessionWebhookDeliveryProgress,
     event: &RecordedEvent,
     kind: WebhookEventKind,
 ) -> bool {
@@ -332,7 +333,7 @@ async fn deliver_event(
     }
     app.webhooks.record_attempt(
         &webhook.webhook,
-        DeliveryAttempt {
+        WebhookDeliveryAttempt {
             id,
             session: queued.session.to_string(),
             seq: event.seq.0,
@@ -351,6 +352,6 @@ async fn deliver_event(
 
 /// Logs that the next event for a webhook cannot be read now; it is tried again in the next round. Only the code of the
 /// error is logged, because the message may quote the event.
-fn log_unread_event(webhook: &Webhook, queued: &SessionWebhookDeliveries, error: &Error) {
+fn log_unread_event(webhook: &Webhook, queued: &SessionWebhookDeliveryProgress, error: &Error) {
     tracing::warn!(webhook = webhook.webhook, session = %queued.session, code = error.code(), "cannot read an event to deliver");
 }

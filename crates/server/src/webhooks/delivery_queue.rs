@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 use segue_engine::{
-    PendingWorkStatus, SessionChangeCursor, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition,
-    SharedRecordWriteOutcome, SharedRecords, StoreError, StoredSessionChange, StoredSessionListEntry,
+    PendingWorkStatus, SessionListChangeCursor, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition,
+    SharedRecordWriteOutcome, SharedRecords, StoreError, StoredSessionListChange, StoredSessionListEntry,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +17,14 @@ use crate::shared_state::read_whole_record;
 
 /// A queue and the version in which it was saved. If another server has saved it since then, that server delivers now.
 #[derive(Debug)]
-pub(crate) struct VersionedDeliveryQueue {
+pub(crate) struct VersionedWebhookDeliveryQueue {
     pub queue: WebhookDeliveryQueue,
     version: Option<SharedRecordVersion>,
 }
 
 /// What became of a queue that was to be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DeliveryQueueSaveOutcome {
+pub(crate) enum WebhookDeliveryQueueSaveOutcome {
     Saved,
     /// Another server has saved it, so this one must not deliver any more.
     TakenOver,
@@ -34,8 +34,8 @@ pub(crate) enum DeliveryQueueSaveOutcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WebhookDeliveryQueue {
     /// Up to where the changes of the session list were read.
-    pub changes: SessionChangeCursor,
-    pub sessions: BTreeMap<SessionUid, SessionWebhookDeliveries>,
+    pub changes: SessionListChangeCursor,
+    pub sessions: BTreeMap<SessionUid, SessionWebhookDeliveryProgress>,
     /// Of sessions that were forgotten because they were idle, everything up to this time was delivered.
     #[serde(default)]
     pub forgotten_until: UnixMillis,
@@ -43,7 +43,7 @@ pub(crate) struct WebhookDeliveryQueue {
 
 /// The deliveries of one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SessionWebhookDeliveries {
+pub(crate) struct SessionWebhookDeliveryProgress {
     pub session: SessionId,
     pub flow: String,
     /// The last event that is known to be recorded.
@@ -62,7 +62,7 @@ pub(crate) struct SessionWebhookDeliveries {
     pub retry_at: UnixMillis,
 }
 
-impl SessionWebhookDeliveries {
+impl SessionWebhookDeliveryProgress {
     /// Returns whether something may have to be delivered now. `retry_delays_ms` are the delays after each attempt.
     #[must_use]
     pub(crate) fn is_due(&self, now: UnixMillis, retry_delays_ms: &[u64]) -> bool {
@@ -87,7 +87,7 @@ impl SessionWebhookDeliveries {
     }
 }
 
-impl VersionedDeliveryQueue {
+impl VersionedWebhookDeliveryQueue {
     /// Loads the queue of a webhook. A new one starts with the changes after the webhook was created.
     ///
     /// # Errors
@@ -111,16 +111,16 @@ impl VersionedDeliveryQueue {
         &mut self,
         records: &dyn SharedRecords,
         webhook: &str,
-    ) -> Result<DeliveryQueueSaveOutcome, StoreError> {
+    ) -> Result<WebhookDeliveryQueueSaveOutcome, StoreError> {
         let condition = self.version.map_or(SharedRecordWriteCondition::Missing, SharedRecordWriteCondition::Version);
         // Our own types can always be serialized.
         let bytes = serde_json::to_vec(&self.queue).unwrap_or_default();
         let write = SharedRecordWrite { name: queue_record_name(webhook), bytes, condition, expires_in_ms: None };
         Ok(match records.write_record(write).await? {
-            SharedRecordWriteOutcome::Conflict => DeliveryQueueSaveOutcome::TakenOver,
+            SharedRecordWriteOutcome::Conflict => WebhookDeliveryQueueSaveOutcome::TakenOver,
             SharedRecordWriteOutcome::Written(version) => {
                 self.version = Some(version);
-                DeliveryQueueSaveOutcome::Saved
+                WebhookDeliveryQueueSaveOutcome::Saved
             }
         })
     }
@@ -138,10 +138,10 @@ impl WebhookDeliveryQueue {
     }
 
     /// Applies a change of the session list. Returns the session that was deleted, if it was in the queue.
-    pub(crate) fn apply_change(&mut self, webhook: &Webhook, change: StoredSessionChange) -> Option<SessionId> {
+    pub(crate) fn apply_change(&mut self, webhook: &Webhook, change: StoredSessionListChange) -> Option<SessionId> {
         match change {
-            StoredSessionChange::Deleted(uid) => self.sessions.remove(&uid).map(|session| session.session),
-            StoredSessionChange::Updated(entry) => {
+            StoredSessionListChange::Deleted(uid) => self.sessions.remove(&uid).map(|session| session.session),
+            StoredSessionListChange::Updated(entry) => {
                 if webhook.matches_session(&entry.session, &entry.summary.flow) {
                     self.update_session(webhook, entry);
                 }
@@ -164,7 +164,7 @@ impl WebhookDeliveryQueue {
         } else {
             from
         };
-        let session = SessionWebhookDeliveries {
+        let session = SessionWebhookDeliveryProgress {
             session: entry.session,
             flow: entry.summary.flow,
             head: entry.head,
@@ -210,7 +210,7 @@ mod tests {
             flows: None,
             owner: None,
             created: 10_000_000,
-            after_change: SessionChangeCursor(7),
+            after_change: SessionListChangeCursor(7),
         }
     }
 
@@ -240,12 +240,12 @@ mod tests {
     #[test]
     fn session_that_reuses_a_name_starts_anew() {
         let mut queue = WebhookDeliveryQueue::new(&webhook());
-        assert_eq!(queue.changes, SessionChangeCursor(7));
-        queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("fox", 1, 20_000_000)));
+        assert_eq!(queue.changes, SessionListChangeCursor(7));
+        queue.apply_change(&webhook(), StoredSessionListChange::Updated(entry("fox", 1, 20_000_000)));
         queue.sessions.get_mut(&SessionUid(1)).expect("queued").advance_past_event(Seq(3), UnixMillis(20_000_000));
-        let removed = queue.apply_change(&webhook(), StoredSessionChange::Deleted(SessionUid(1)));
+        let removed = queue.apply_change(&webhook(), StoredSessionListChange::Deleted(SessionUid(1)));
         assert_eq!(removed, Some("fox".into()));
-        queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("fox", 2, 20_000_000)));
+        queue.apply_change(&webhook(), StoredSessionListChange::Updated(entry("fox", 2, 20_000_000)));
         assert_eq!(queue.sessions[&SessionUid(2)].last_seq, Seq(0));
         assert_eq!(queue.sessions.len(), 1, "nothing of the deleted session is left");
     }
@@ -253,9 +253,9 @@ mod tests {
     #[test]
     fn clock_that_is_set_back_mutes_nothing() {
         let mut queue = WebhookDeliveryQueue::default();
-        queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("later", 1, 10_000_001)));
+        queue.apply_change(&webhook(), StoredSessionListChange::Updated(entry("later", 1, 10_000_001)));
         assert_eq!(queue.sessions[&SessionUid(1)].from, UnixMillis(10_000_000));
-        queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("jumped", 2, 5_000_000)));
+        queue.apply_change(&webhook(), StoredSessionListChange::Updated(entry("jumped", 2, 5_000_000)));
         let jumped = queue.sessions.get_mut(&SessionUid(2)).expect("queued");
         assert!(jumped.from < UnixMillis(5_000_000));
         (jumped.attempts, jumped.retry_at) = (1, UnixMillis(10_000_500));
@@ -268,7 +268,7 @@ mod tests {
     fn only_idle_sessions_are_forgotten() {
         let mut queue = WebhookDeliveryQueue::default();
         for uid in 0..=WEBHOOK_IDLE_SESSIONS_MAX as u64 + 1 {
-            queue.apply_change(&webhook(), StoredSessionChange::Updated(entry("s", uid, 10_000_000 + uid)));
+            queue.apply_change(&webhook(), StoredSessionListChange::Updated(entry("s", uid, 10_000_000 + uid)));
             if uid > 0 {
                 queue
                     .sessions

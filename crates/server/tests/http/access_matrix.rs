@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use reqwest::{Method, RequestBuilder};
 use segue_engine::SessionQuery;
 use segue_server::ApiKeyStore;
-use segue_store::memory::MemoryDisk;
+use segue_store::memory::InMemoryStoreDisk;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -230,7 +230,7 @@ impl Callers {
 async fn matrix_server(kind: Kind) -> (TestServer, Callers) {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let callers = Callers::new(&folder, kind).await;
-    let disk = MemoryDisk::new();
+    let disk = InMemoryStoreDisk::new();
     let engine = priced_engine(&disk, &folder, DEFAULT_SCENARIO).await;
     (TestServer::with_engine(engine, &disk, folder, |options| options.require_key = true).await, callers)
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use reqwest::Method;
-use segue_server::{ApiKeyToCreate, CrossServerSharedState, KeyLimits};
-use segue_store::memory::MemoryDisk;
+use segue_server::{ApiKeyLimits, ApiKeyToCreate, CrossServerSharedState};
+use segue_store::memory::InMemoryStoreDisk;
 use segue_store::postgres::PostgresStore;
 use segue_testkit::TemporaryPostgres;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ async fn start_node(url: &str) -> (TestServer, CrossServerSharedState) {
     let shared = CrossServerSharedState::from_store(store.clone());
     let engine = priced_engine_on(store, &shared, DEFAULT_SCENARIO).await;
     let (folder, options) = (Arc::new(tempfile::tempdir().expect("a folder")), shared.clone());
-    let server = TestServer::with_engine(engine, &MemoryDisk::new(), folder, |server| {
+    let server = TestServer::with_engine(engine, &InMemoryStoreDisk::new(), folder, |server| {
         server.shared = options;
         with_secret_and_short_delays(server);
     })
@@ -47,7 +47,7 @@ async fn requests_get_503_while_the_database_is_down_and_work_again_afterwards()
     let mut postgres = TemporaryPostgres::start();
     let url = postgres.create_database();
     let (server, shared) = start_node(&url).await;
-    let limits = KeyLimits { tokens_per_day: Some(1_000_000), turns_at_once: Some(5), ..KeyLimits::default() };
+    let limits = ApiKeyLimits { tokens_per_day: Some(1_000_000), turns_at_once: Some(5), ..ApiKeyLimits::default() };
     let new = ApiKeyToCreate { name: "limited".into(), limits, ..ApiKeyToCreate::default() };
     let (_, key) = shared.keys().create_key(new, 1).await.expect("made");
     let limited = Tenant { server: &server, key };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use reqwest::Method;
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_server::{KeyCallPolicy, WebhookMasterSecret};
-use segue_store::memory::MemoryDisk;
+use segue_server::{ApiKeyLimitCallPolicy, WebhookMasterSecret};
+use segue_store::memory::InMemoryStoreDisk;
 use segue_store::sqlite::SqliteStore;
 use serde_json::json;
 
@@ -41,11 +41,14 @@ async fn nothing_of_a_deleted_session_is_left() {
     let store = Arc::new(SqliteStore::open(folder.path().join("segue.db")).expect("a store"));
     let models = ModelRegistry::from_single_model(Arc::new(model));
     let config = EngineConfig {
-        call_policy: Arc::new(KeyCallPolicy::from_folder(folder.path(), Arc::new(segue_engine::clock::SystemClock))),
+        call_policy: Arc::new(ApiKeyLimitCallPolicy::from_folder(
+            folder.path(),
+            Arc::new(segue_engine::clock::SystemClock),
+        )),
         ..EngineConfig::new(store, segue_flows::built_in_flows(), models, "scripted")
     };
     let engine = Engine::start(config).await.expect("it starts");
-    let server = TestServer::with_engine(engine, &MemoryDisk::new(), folder.clone(), |options| {
+    let server = TestServer::with_engine(engine, &InMemoryStoreDisk::new(), folder.clone(), |options| {
         options.webhook_secret = Some(WebhookMasterSecret("a long text".into()));
     })
     .await;

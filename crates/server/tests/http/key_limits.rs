@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use segue_core::event::{CallRequest, Event, TurnOutcome};
-use segue_core::flow::{DynFlow, FlowSpec, FlowStep, NewOrStoredReplyText, RoleSpec, SpawnChildRequest};
+use segue_core::flow::{DynFlow, FlowSpec, FlowStep, NewOrStoredReplyText, RoleSpec, SpawnChildSessionRequest};
 use segue_core::signal::BlockSet;
 use segue_engine::clock::SystemClock;
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{ModelCard, ModelRegistry, ScriptedModel, TokenPrice};
-use segue_server::{ApiKeyStore, ApiKeyToCreate, CrossServerSharedState, KeyCallPolicy, KeyLimits};
+use segue_server::{ApiKeyLimitCallPolicy, ApiKeyLimits, ApiKeyStore, ApiKeyToCreate, CrossServerSharedState};
 use segue_store::Store;
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::ClosureFlow;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,13 +21,13 @@ use crate::test_server::{DEFAULT_SCENARIO, TestServer};
 
 pub(crate) const TOKENS_PER_TURN: u64 = 45;
 
-async fn priced_server(disk: &MemoryDisk, folder: &Arc<TempDir>, scenario: &str) -> TestServer {
+async fn priced_server(disk: &InMemoryStoreDisk, folder: &Arc<TempDir>, scenario: &str) -> TestServer {
     let engine = priced_engine(disk, folder, scenario).await;
     TestServer::with_engine(engine, disk, folder.clone(), |_| {}).await
 }
 
 /// An engine whose model costs one millionth of a dollar per token, and which applies the limits of keys.
-pub(crate) async fn priced_engine(disk: &MemoryDisk, folder: &TempDir, scenario: &str) -> Engine {
+pub(crate) async fn priced_engine(disk: &InMemoryStoreDisk, folder: &TempDir, scenario: &str) -> Engine {
     let shared = CrossServerSharedState::from_folder(folder.path());
     priced_engine_on(Arc::new(InMemoryStore::open(disk)), &shared, scenario).await
 }
@@ -45,7 +45,7 @@ pub(crate) async fn priced_engine_on(store: Arc<dyn Store>, shared: &CrossServer
     let mut flows = segue_flows::built_in_flows();
     flows.extend([parent_flow(), worker_flow()]);
     let config = EngineConfig {
-        call_policy: Arc::new(KeyCallPolicy::new(shared, Arc::new(SystemClock))),
+        call_policy: Arc::new(ApiKeyLimitCallPolicy::new(shared, Arc::new(SystemClock))),
         ..EngineConfig::new(store, flows, models, "scripted")
     };
     Engine::start(config).await.expect("it starts")
@@ -65,8 +65,8 @@ fn parent_flow() -> Arc<dyn DynFlow> {
     }))
 }
 
-fn child(key: &str) -> SpawnChildRequest {
-    SpawnChildRequest {
+fn child(key: &str) -> SpawnChildSessionRequest {
+    SpawnChildSessionRequest {
         flow: "worker".into(),
         key: key.to_owned(),
         title: None,
@@ -93,7 +93,7 @@ fn worker_role() -> RoleSpec {
     ClosureFlow::speaker_role().visible_to_user(BlockSet::default())
 }
 
-async fn key(folder: &TempDir, limits: KeyLimits) -> (String, String) {
+async fn key(folder: &TempDir, limits: ApiKeyLimits) -> (String, String) {
     let spec = ApiKeyToCreate { name: "trial".into(), owner: Some("acme".into()), limits, ..Default::default() };
     let (key, secret) = ApiKeyStore::from_folder(folder.path()).create_key(spec, 1).await.expect("made");
     (key.id, secret)
@@ -119,8 +119,8 @@ async fn used_tokens(tenant: &Tenant<'_>) -> u64 {
 
 #[tokio::test]
 async fn budget_stops_messages_names_the_reset_and_survives_a_restart() {
-    let (disk, folder) = (MemoryDisk::new(), folder());
-    let limits = KeyLimits { cost_microusd_per_day: Some(TOKENS_PER_TURN + 1), ..KeyLimits::default() };
+    let (disk, folder) = (InMemoryStoreDisk::new(), folder());
+    let limits = ApiKeyLimits { cost_microusd_per_day: Some(TOKENS_PER_TURN + 1), ..ApiKeyLimits::default() };
     let (_, secret) = key(&folder, limits).await;
     let server = priced_server(&disk, &folder, DEFAULT_SCENARIO).await;
     let tenant = Tenant { server: &server, key: secret.clone() };
@@ -151,8 +151,8 @@ async fn budget_stops_messages_names_the_reset_and_survives_a_restart() {
 
 #[tokio::test]
 async fn children_are_paid_for_by_the_key_of_their_parent() {
-    let (disk, folder) = (MemoryDisk::new(), folder());
-    let (_, secret) = key(&folder, KeyLimits { tokens_per_day: Some(1_000), ..KeyLimits::default() }).await;
+    let (disk, folder) = (InMemoryStoreDisk::new(), folder());
+    let (_, secret) = key(&folder, ApiKeyLimits { tokens_per_day: Some(1_000), ..ApiKeyLimits::default() }).await;
     let server = priced_server(&disk, &folder, DEFAULT_SCENARIO).await;
     let tenant = Tenant { server: &server, key: secret };
     open(&tenant, "boss", "parent").await;
@@ -167,15 +167,15 @@ async fn children_are_paid_for_by_the_key_of_their_parent() {
 
 #[tokio::test]
 async fn limit_reached_during_a_turn_stops_the_next_call() {
-    let (disk, folder) = (MemoryDisk::new(), folder());
-    let (id, secret) = key(&folder, KeyLimits::default()).await;
+    let (disk, folder) = (InMemoryStoreDisk::new(), folder());
+    let (id, secret) = key(&folder, ApiKeyLimits::default()).await;
     let scenario = "[default]\ntext = \"ok\"\nusage = { input = 40, output = 5 }\n";
     let server = priced_server(&disk, &folder, scenario).await;
     let tenant = Tenant { server: &server, key: secret };
     open(&tenant, "fox", "chat").await;
     tenant.post("/v1/sessions/fox/messages", json!({"text": "one"})).await.expect_json(200);
     // The limit is set while the session exists: the engine applies it to every call.
-    let limits = KeyLimits { models: Some(BTreeSet::from(["other".into()])), ..KeyLimits::default() };
+    let limits = ApiKeyLimits { models: Some(BTreeSet::from(["other".into()])), ..ApiKeyLimits::default() };
     ApiKeyStore::from_folder(folder.path()).set_limits(&id, limits).await.expect("set");
     let failed = loop {
         let ended = tenant.post("/v1/sessions/fox/messages", json!({"text": "two"})).await.expect_json(200);
@@ -190,8 +190,8 @@ async fn limit_reached_during_a_turn_stops_the_next_call() {
 
 #[tokio::test]
 async fn models_named_in_a_request_must_be_allowed() {
-    let (disk, folder) = (MemoryDisk::new(), folder());
-    let limits = KeyLimits { models: Some(BTreeSet::from(["other".into()])), ..KeyLimits::default() };
+    let (disk, folder) = (InMemoryStoreDisk::new(), folder());
+    let limits = ApiKeyLimits { models: Some(BTreeSet::from(["other".into()])), ..ApiKeyLimits::default() };
     let (_, secret) = key(&folder, limits).await;
     let server = priced_server(&disk, &folder, DEFAULT_SCENARIO).await;
     let tenant = Tenant { server: &server, key: secret };
@@ -202,8 +202,8 @@ async fn models_named_in_a_request_must_be_allowed() {
 
 #[tokio::test]
 async fn turns_at_once_are_limited_per_key() {
-    let (disk, folder) = (MemoryDisk::new(), folder());
-    let (_, secret) = key(&folder, KeyLimits { turns_at_once: Some(1), ..KeyLimits::default() }).await;
+    let (disk, folder) = (InMemoryStoreDisk::new(), folder());
+    let (_, secret) = key(&folder, ApiKeyLimits { turns_at_once: Some(1), ..ApiKeyLimits::default() }).await;
     let server = priced_server(&disk, &folder, "[[reply]]\nhang = true\ntext = \"wait\"").await;
     let tenant = Tenant { server: &server, key: secret };
     for session in ["a", "b"] {

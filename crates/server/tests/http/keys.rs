@@ -35,7 +35,8 @@ impl Tenant<'_> {
 pub(crate) async fn test_server() -> (TestServer, Arc<TempDir>) {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let server =
-        TestServer::on_disk(&segue_store::memory::MemoryDisk::new(), folder.clone(), DEFAULT_SCENARIO, |_| {}).await;
+        TestServer::on_disk(&segue_store::memory::InMemoryStoreDisk::new(), folder.clone(), DEFAULT_SCENARIO, |_| {})
+            .await;
     (server, folder)
 }
 

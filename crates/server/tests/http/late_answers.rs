@@ -10,7 +10,7 @@ use segue_models::{
     LanguageModel, ModelBackendKind, ModelDescription, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunk,
     ReplyChunkStream, ReplyFinish,
 };
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -64,7 +64,7 @@ fn find<'v>(values: &'v Value, name: &str, wanted: impl Fn(&Value) -> bool) -> &
 
 #[tokio::test]
 async fn late_answer_belongs_to_the_turn_of_its_call() {
-    let (disk, model) = (MemoryDisk::new(), Arc::new(GatedModel::default()));
+    let (disk, model) = (InMemoryStoreDisk::new(), Arc::new(GatedModel::default()));
     let models = ModelRegistry::new()
         .with_model("held", model.clone())
         .with_model("rehearsal", Arc::new(RehearsalModel::instant()));

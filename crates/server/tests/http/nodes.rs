@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use segue_engine::SharedState;
-use segue_server::{ApiKeyToCreate, CrossServerSharedState, KeyLimits, ServerOptions};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_server::{ApiKeyLimits, ApiKeyToCreate, CrossServerSharedState, ServerOptions};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_store::postgres::{PostgresOptions, PostgresStore};
 use segue_store::{Store, StoreClock};
 use segue_testkit::TemporaryPostgres;
@@ -21,7 +21,7 @@ const HANGING_SCENARIO: &str = "[[reply]]\nhang = true\ntext = \"wait\"";
 
 /// What several nodes share.
 enum SharedStore {
-    Memory(MemoryDisk),
+    Memory(InMemoryStoreDisk),
     Postgres { url: String, clock: StoreClock },
 }
 
@@ -34,7 +34,7 @@ struct Node {
 
 impl SharedStore {
     fn memory() -> Self {
-        Self::Memory(MemoryDisk::with_expiring_leases(LEASE_MS))
+        Self::Memory(InMemoryStoreDisk::with_expiring_leases(LEASE_MS))
     }
 
     fn postgres() -> Self {
@@ -71,7 +71,7 @@ where
     // Nothing is stored here.
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let options = shared.clone();
-    let server = TestServer::with_engine(engine, &MemoryDisk::new(), folder, |server| {
+    let server = TestServer::with_engine(engine, &InMemoryStoreDisk::new(), folder, |server| {
         server.shared = options;
         change(server);
     })
@@ -85,7 +85,7 @@ impl Node {
     }
 
     /// Creates a key, as `segue keys add` does. Returns its id and the key itself.
-    async fn create_key(&self, limits: KeyLimits) -> (String, String) {
+    async fn create_key(&self, limits: ApiKeyLimits) -> (String, String) {
         let spec = ApiKeyToCreate { name: "trial".into(), limits, ..ApiKeyToCreate::default() };
         let (key, secret) = self.shared.keys().create_key(spec, 1).await.expect("made");
         (key.id, secret)
@@ -132,7 +132,7 @@ async fn key_works_at_every_node_and_a_revoked_one_at_none(store: SharedStore) {
     for node in [&a, &b] {
         assert_eq!(node.tenant("sg_000000000000_00").get("/v1/sessions").await.status, 401);
     }
-    let (id, secret) = a.create_key(KeyLimits::default()).await;
+    let (id, secret) = a.create_key(ApiKeyLimits::default()).await;
     for node in [&a, &b] {
         while node.tenant(&secret).get("/v1/sessions").await.status != 200 {
             tokio::task::yield_now().await;
@@ -148,7 +148,7 @@ async fn key_works_at_every_node_and_a_revoked_one_at_none(store: SharedStore) {
 
 async fn requests_per_minute_are_limited_for_all_nodes_together(store: SharedStore) {
     let (a, b) = (store.start_node(DEFAULT_SCENARIO, |_| {}).await, store.start_node(DEFAULT_SCENARIO, |_| {}).await);
-    let (_, secret) = a.create_key(KeyLimits { requests_per_minute: Some(4), ..KeyLimits::default() }).await;
+    let (_, secret) = a.create_key(ApiKeyLimits { requests_per_minute: Some(4), ..ApiKeyLimits::default() }).await;
     let (mut accepted, mut refused) = (0, Vec::new());
     for node in [&a, &b].into_iter().cycle().take(16) {
         let response = node.tenant(&secret).get("/v1/sessions").await;
@@ -168,7 +168,7 @@ async fn requests_per_minute_are_limited_for_all_nodes_together(store: SharedSto
 
 async fn budget_is_limited_for_all_nodes_together(store: SharedStore) {
     let (a, b) = (store.start_node(DEFAULT_SCENARIO, |_| {}).await, store.start_node(DEFAULT_SCENARIO, |_| {}).await);
-    let limits = KeyLimits { cost_microusd_per_day: Some(TOKENS_PER_TURN + 1), ..KeyLimits::default() };
+    let limits = ApiKeyLimits { cost_microusd_per_day: Some(TOKENS_PER_TURN + 1), ..ApiKeyLimits::default() };
     let (_, secret) = a.create_key(limits).await;
     for (node, session) in [(&a, "fox"), (&b, "hen")] {
         let tenant = node.tenant(&secret);
@@ -183,7 +183,7 @@ async fn budget_is_limited_for_all_nodes_together(store: SharedStore) {
         let report = node.tenant(&secret).get("/v1/usage").await.expect_json(200);
         assert_eq!(report["keys"][0]["cost_microusd"], 2 * TOKENS_PER_TURN);
     }
-    let (_, other) = b.create_key(KeyLimits::default()).await;
+    let (_, other) = b.create_key(ApiKeyLimits::default()).await;
     // The node knows the new key after a moment.
     while send_message(&b.tenant(&other), "hen", json!({"text": "hello"})).await.status != 200 {
         tokio::task::yield_now().await;
@@ -194,7 +194,7 @@ async fn budget_is_limited_for_all_nodes_together(store: SharedStore) {
 
 async fn turns_at_once_are_limited_for_all_nodes_together(store: SharedStore) {
     let (a, b) = (store.start_node(HANGING_SCENARIO, |_| {}).await, store.start_node(HANGING_SCENARIO, |_| {}).await);
-    let (_, secret) = a.create_key(KeyLimits { turns_at_once: Some(1), ..KeyLimits::default() }).await;
+    let (_, secret) = a.create_key(ApiKeyLimits { turns_at_once: Some(1), ..ApiKeyLimits::default() }).await;
     let (at_a, at_b) = (a.tenant(&secret), b.tenant(&secret));
     open_session(&at_a, "fox").await;
     open_session(&at_b, "hen").await;

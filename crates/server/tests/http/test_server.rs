@@ -8,7 +8,7 @@ use segue_engine::{Engine, EngineConfig, ModelAssignment};
 use segue_models::{ModelRegistry, RehearsalModel, ScriptedModel};
 use segue_server::{BoundHttpServer, CrossServerSharedState, ServerOptions};
 use segue_store::Store;
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -31,7 +31,7 @@ pub(crate) struct TestServer {
     pub engine: Engine,
     pub client: Client,
     pub folder: Arc<TempDir>,
-    pub disk: MemoryDisk,
+    pub disk: InMemoryStoreDisk,
     stop: Option<oneshot::Sender<()>>,
     done: Option<tokio::task::JoinHandle<()>>,
 }
@@ -72,12 +72,12 @@ impl TestServer {
     /// Starts a server with another scenario or other options.
     pub(crate) async fn with_options(scenario: &str, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let folder = Arc::new(tempfile::tempdir().expect("a folder"));
-        Self::on_disk(&MemoryDisk::new(), folder, scenario, change).await
+        Self::on_disk(&InMemoryStoreDisk::new(), folder, scenario, change).await
     }
 
     /// Starts a server on a disk that other servers may share.
     pub(crate) async fn on_disk(
-        disk: &MemoryDisk,
+        disk: &InMemoryStoreDisk,
         folder: Arc<TempDir>,
         scenario: &str,
         change: impl FnOnce(&mut ServerOptions),
@@ -89,7 +89,7 @@ impl TestServer {
     /// Starts a server around an engine.
     pub(crate) async fn with_engine(
         engine: Engine,
-        disk: &MemoryDisk,
+        disk: &InMemoryStoreDisk,
         folder: Arc<TempDir>,
         change: impl FnOnce(&mut ServerOptions),
     ) -> Self {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use reqwest::Method;
 use segue_core::event::Event;
-use segue_core::flow::{FlowToolDeclaration, ToolApprovalPolicy};
+use segue_core::flow::{FlowToolApprovalPolicy, FlowToolDeclaration};
 use segue_core::ids::{Seq, SessionId};
 use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::{ToolArtifact, ToolArtifactKind, ToolResult};
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig, SessionUpdate};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::ClosureFlow;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -58,11 +58,12 @@ impl Tool for WriteTool {
 async fn server_with_held_run() -> (TestServer, Arc<WriteTool>) {
     let spec =
         ModelToolSpec { name: "write".into(), description: "writes".into(), parameters: json!({"type": "object"}) };
-    let write = FlowToolDeclaration { approval: ToolApprovalPolicy::Required, ..FlowToolDeclaration::for_host(spec) };
+    let write =
+        FlowToolDeclaration { approval: FlowToolApprovalPolicy::Required, ..FlowToolDeclaration::for_host(spec) };
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("write")).with_tool(write);
     let flow = Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     let model: ScriptedModel = SCENARIO.parse().expect("a sound scenario");
-    let (disk, tool) = (MemoryDisk::new(), Arc::new(WriteTool::default()));
+    let (disk, tool) = (InMemoryStoreDisk::new(), Arc::new(WriteTool::default()));
     let models = ModelRegistry::from_single_model(Arc::new(model));
     let config = EngineConfig {
         tools: ToolRegistry::default().with_tool("write", tool.clone()),

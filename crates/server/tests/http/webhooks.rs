@@ -255,7 +255,7 @@ impl segue_engine::clock::Clock for SettableClock {
 async fn clock_that_is_set_back_mutes_no_webhook() {
     const DAY_MS: u64 = 86_400_000;
     let clock = Arc::new(SettableClock((20_000 * DAY_MS).into()));
-    let disk = segue_store::memory::MemoryDisk::new();
+    let disk = segue_store::memory::InMemoryStoreDisk::new();
     let model: segue_models::ScriptedModel = DEFAULT_SCENARIO.parse().expect("a scenario");
     let models = segue_models::ModelRegistry::from_single_model(Arc::new(model));
     let store = Arc::new(segue_store::memory::InMemoryStore::open(&disk));

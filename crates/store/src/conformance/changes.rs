@@ -6,8 +6,8 @@ use super::inbox::open_session;
 use super::{StoreFixture, TestJournalWriter, sample_summary, session_id};
 use crate::limits::LIST_SKIPPED_SESSIONS_MAX;
 use crate::{
-    ForkSpec, JournalCommit, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor, SessionQuery, SessionSummary,
-    Store, StoredSessionChange,
+    JournalCommit, PendingWorkQuery, PendingWorkStatus, SessionForkSpec, SessionListChangeCursor, SessionQuery,
+    SessionSummary, Store, StoredSessionListChange,
 };
 
 pub async fn pending_work_is_returned_in_pages_by_urgency(fixture: &impl StoreFixture) {
@@ -73,7 +73,7 @@ pub async fn changes_are_reported_in_the_order_of_their_commits(fixture: &impl S
     let (first, middle) = describe_changes(&*store, start.next_cursor, 1).await;
     assert_eq!((first, describe_changes(&*store, middle, 1).await.0), (vec!["b1".to_owned()], vec!["a2".to_owned()]));
     b.append_records_with(1, Vec::new(), Some(sample_summary("b2", 2))).await;
-    let fork = ForkSpec {
+    let fork = SessionForkSpec {
         from: session_id("a"),
         at_seq: segue_core::ids::Seq(1),
         to: session_id("c"),
@@ -95,14 +95,14 @@ pub async fn changes_are_reported_in_the_order_of_their_commits(fixture: &impl S
 
 async fn describe_changes(
     store: &dyn Store,
-    after: SessionChangeCursor,
+    after: SessionListChangeCursor,
     limit: usize,
-) -> (Vec<String>, SessionChangeCursor) {
+) -> (Vec<String>, SessionListChangeCursor) {
     let page = store.changes_after(Some(after), limit).await.expect("read");
     assert!(!page.misses_deletions);
-    let describe = |change: StoredSessionChange| match change {
-        StoredSessionChange::Updated(entry) => entry.summary.title,
-        StoredSessionChange::Deleted(uid) => format!("deleted {uid}"),
+    let describe = |change: StoredSessionListChange| match change {
+        StoredSessionListChange::Updated(entry) => entry.summary.title,
+        StoredSessionListChange::Deleted(uid) => format!("deleted {uid}"),
     };
     (page.changes.into_iter().map(describe).collect(), page.next_cursor)
 }

@@ -5,8 +5,8 @@ use segue_core::ids::Seq;
 use super::inbox::{open_session, sample_spawn, sample_submission, waiting_ids, writer_name_and_uid};
 use super::{StoreFixture, pending_session_names, sample_commit, sample_summary, session_id};
 use crate::{
-    Error, ForkSpec, JournalCommit, NewSubmission, PendingWorkStatus, SessionNameAndUid, SessionQuery, SessionSummary,
-    TakeoverPolicy,
+    Error, JournalCommit, LeaseTakeoverPolicy, NewInboxSubmission, PendingWorkStatus, SessionForkSpec,
+    SessionNameAndUid, SessionQuery, SessionSummary,
 };
 
 pub async fn r8_a_session_with_children_is_not_deleted(fixture: &impl StoreFixture) {
@@ -45,8 +45,9 @@ pub async fn r8_a_session_being_deleted_accepts_nothing(fixture: &impl StoreFixt
     assert!(matches!(error, Error::Fenced { .. }), "{error}");
     let refused = Error::BeingDeleted { session: a.session.clone() };
     assert_eq!(other.submit(&a.session, None, sample_submission(1)).await, Err(refused.clone()));
-    assert_eq!(store.acquire_lease(&a.session, TakeoverPolicy::Force).await, Err(refused.clone()));
-    let fork = ForkSpec { from: a.session.clone(), at_seq: Seq(1), to: session_id("b"), summary: summary.clone() };
+    assert_eq!(store.acquire_lease(&a.session, LeaseTakeoverPolicy::Force).await, Err(refused.clone()));
+    let fork =
+        SessionForkSpec { from: a.session.clone(), at_seq: Seq(1), to: session_id("b"), summary: summary.clone() };
     assert_eq!(store.fork_session(fork).await, Err(refused.clone()));
     let spawned = vec![sample_spawn("a~1", 1)];
     let spawning = JournalCommit { spawned, ..sample_commit(&a.session, a.lease, 1) };
@@ -83,7 +84,7 @@ pub async fn r8_inbox_and_outcomes_are_erased_with_their_session(fixture: &impl 
     let mut a = open_session(&store, "a").await;
     let marker = |number: u64| segue_core::body::BodyId::hash_text(&format!("inbox marker {number}")).to_string();
     for id in [1, 2] {
-        let submission = NewSubmission { bytes: marker(id).into_bytes(), ..sample_submission(id) };
+        let submission = NewInboxSubmission { bytes: marker(id).into_bytes(), ..sample_submission(id) };
         store.submit(&a.session, None, submission).await.expect("room");
     }
     let outcome = crate::HandledInboxEntry { id: segue_core::ids::SubmissionId(1), outcome: marker(3).into_bytes() };

@@ -8,7 +8,8 @@ use super::{
     sample_records, sample_summary, session_id, visible_body,
 };
 use crate::{
-    CommitBody, Error, ForkSpec, IntegrityReport, JournalRecord, SessionQuery, Snapshot, Store, TakeoverPolicy,
+    CommittedTextBody, Error, IntegrityReport, JournalRecord, LeaseTakeoverPolicy, SessionForkSpec, SessionQuery,
+    Snapshot, Store,
 };
 
 pub async fn a_fork_has_the_prefix_and_its_bodies(fixture: &impl StoreFixture) {
@@ -35,7 +36,8 @@ pub async fn a_fork_can_be_cut_inside_a_commit(fixture: &impl StoreFixture) {
     a.append_records_with(4, vec![visible_body("in the middle")], None).await;
     store.fork_session(sample_fork("a", 5, "b")).await.expect("forked");
     assert_eq!(read_all_records(&store, &session_id("b")).await, sample_records(&session_id("a"), 5));
-    let lease = store.acquire_lease(&session_id("b"), TakeoverPolicy::IfHolderDead).await.expect("a fork is not held");
+    let lease =
+        store.acquire_lease(&session_id("b"), LeaseTakeoverPolicy::IfHolderDead).await.expect("a fork is not held");
     assert_eq!(lease.head, Seq(5));
     assert_eq!(store.append_commit(sample_commit(&session_id("b"), lease, 2)).await, Ok(Seq(7)));
     assert!(store.read_bodies(&session_id("b"), &[BodyId::hash_text("in the middle")]).await.is_ok());
@@ -68,7 +70,7 @@ pub async fn a_fork_and_its_origin_are_independent(fixture: &impl StoreFixture) 
     a.append_records(3).await;
     store.fork_session(sample_fork("a", 3, "b")).await.expect("forked");
     a.append_records(2).await;
-    let lease = store.acquire_lease(&session_id("b"), TakeoverPolicy::IfHolderDead).await.expect("free");
+    let lease = store.acquire_lease(&session_id("b"), LeaseTakeoverPolicy::IfHolderDead).await.expect("free");
     assert_eq!(store.append_commit(sample_commit(&session_id("b"), lease, 1)).await, Ok(Seq(4)));
     assert_eq!(read_all_records(&store, &session_id("a")).await, sample_records(&session_id("a"), 5));
     let mut own_records = sample_records(&session_id("a"), 3);
@@ -103,8 +105,8 @@ pub async fn a_fork_outlives_its_origin(fixture: &impl StoreFixture) {
     let a = TestJournalWriter::create_session(&store, "a").await;
     let mut commit = sample_commit(&a.session, a.lease, 2);
     commit.bodies = vec![
-        CommitBody { text: visible_body("from a"), first_used_by: Seq(1) },
-        CommitBody { text: internal_body("only in a, later"), first_used_by: Seq(2) },
+        CommittedTextBody { text: visible_body("from a"), first_used_by: Seq(1) },
+        CommittedTextBody { text: internal_body("only in a, later"), first_used_by: Seq(2) },
     ];
     store.append_commit(commit).await.expect("in time");
     store.fork_session(sample_fork("a", 2, "b")).await.expect("forked");
@@ -227,6 +229,6 @@ async fn read_all_by_name(store: &dyn Store, session: &str) -> Result<Vec<Journa
     store.read_records(&session_id(session), Seq(0), usize::MAX).await
 }
 
-fn sample_fork(from: &str, at: u64, to: &str) -> ForkSpec {
-    ForkSpec { from: session_id(from), at_seq: Seq(at), to: session_id(to), summary: sample_summary(to, 1) }
+fn sample_fork(from: &str, at: u64, to: &str) -> SessionForkSpec {
+    SessionForkSpec { from: session_id(from), at_seq: Seq(at), to: session_id(to), summary: sample_summary(to, 1) }
 }

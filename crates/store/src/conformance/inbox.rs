@@ -11,8 +11,8 @@ use super::{
 };
 use crate::limits::{INBOX_BYTES_MAX, INBOX_ENTRIES_MAX, INBOX_EXEMPT_ENTRIES_MAX, OUTCOME_RETENTION_MS};
 use crate::{
-    Error, HandledInboxEntry, InboxEmptiness, JournalCommit, NewSubmission, OutgoingSubmission, SessionNameAndUid,
-    SpawnedSession, Store, SubmissionStatus, TakeoverPolicy,
+    Error, HandledInboxEntry, InboxEmptiness, InboxSubmissionStatus, JournalCommit, LeaseTakeoverPolicy,
+    NewInboxSubmission, OutgoingInboxSubmission, SessionNameAndUid, SpawnedSession, Store,
 };
 
 pub async fn entries_are_read_oldest_first(fixture: &impl StoreFixture) {
@@ -26,8 +26,8 @@ pub async fn entries_are_read_oldest_first(fixture: &impl StoreFixture) {
     assert_eq!(entries[1].bytes, sample_submission(2).bytes);
     assert_eq!((entries[1].at, &entries[1].sender), (UnixMillis(1_002), &None));
     assert_eq!(store.read_inbox(&a.session, 2).await, Ok(entries[..2].to_vec()));
-    assert_eq!(other.read_outcome(&a.session, SubmissionId(7)).await, Ok(SubmissionStatus::Waiting));
-    assert_eq!(other.read_outcome(&a.session, SubmissionId(1)).await, Ok(SubmissionStatus::Unknown));
+    assert_eq!(other.read_outcome(&a.session, SubmissionId(7)).await, Ok(InboxSubmissionStatus::Waiting));
+    assert_eq!(other.read_outcome(&a.session, SubmissionId(1)).await, Ok(InboxSubmissionStatus::Unknown));
     let missing = Err(Error::NoSuchSession { session: session_id("never") });
     assert_eq!(other.submit(&session_id("never"), None, sample_submission(1)).await, missing);
 }
@@ -123,21 +123,24 @@ pub async fn r3_the_outcome_of_a_drained_entry_is_kept_for_a_day(fixture: &impl 
     store.submit(&a.session, None, sample_submission(1)).await.expect("room");
     drain(&store, &mut a, &[1]).await.expect("it is there");
     let reader = fixture.open_store();
-    let handled = SubmissionStatus::Handled { outcome: b"handled 1".to_vec() };
+    let handled = InboxSubmissionStatus::Handled { outcome: b"handled 1".to_vec() };
     assert_eq!(reader.read_outcome(&a.session, SubmissionId(1)).await, Ok(handled.clone()));
     fixture.clock().advance_ms(OUTCOME_RETENTION_MS - 60_000);
     assert_eq!(reader.read_outcome(&a.session, SubmissionId(1)).await, Ok(handled));
     fixture.clock().advance_ms(120_000);
-    assert_eq!(reader.read_outcome(&a.session, SubmissionId(1)).await, Ok(SubmissionStatus::Unknown));
+    assert_eq!(reader.read_outcome(&a.session, SubmissionId(1)).await, Ok(InboxSubmissionStatus::Unknown));
     store.submit(&a.session, None, sample_submission(1)).await.expect("the id is forgotten");
     drain(&store, &mut a, &[1]).await.expect("it is there");
-    assert!(matches!(reader.read_outcome(&a.session, SubmissionId(1)).await, Ok(SubmissionStatus::Handled { .. })));
+    assert!(matches!(
+        reader.read_outcome(&a.session, SubmissionId(1)).await,
+        Ok(InboxSubmissionStatus::Handled { .. })
+    ));
 }
 
 pub async fn a_repeated_submission_changes_nothing(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
     let mut a = open_session(&store, "a").await;
-    let other_body = NewSubmission { bytes: b"another".to_vec(), ..sample_submission(1) };
+    let other_body = NewInboxSubmission { bytes: b"another".to_vec(), ..sample_submission(1) };
     let reused = Err(Error::SubmissionIdReused { session: a.session.clone(), submission: SubmissionId(1) });
     for _ in 0..2 {
         assert_eq!(store.submit(&a.session, None, sample_submission(1)).await, Ok(a.lease.uid));
@@ -164,7 +167,7 @@ pub async fn r5_a_session_with_a_reused_name_inherits_nothing(fixture: &impl Sto
     assert!(new.lease.uid > old.lease.uid);
     assert_eq!(new.lease.inbox, InboxEmptiness::Empty);
     assert_eq!(waiting_ids(&store, "a").await, [0; 0]);
-    assert_eq!(store.read_outcome(&new.session, SubmissionId(1)).await, Ok(SubmissionStatus::Unknown));
+    assert_eq!(store.read_outcome(&new.session, SubmissionId(1)).await, Ok(InboxSubmissionStatus::Unknown));
     let (expected, current) = (old.lease.uid, new.lease.uid);
     let replaced = Err(Error::SessionReplaced { session: new.session.clone(), expected, current });
     assert_eq!(store.submit(&new.session, Some(expected), sample_submission(3)).await, replaced);
@@ -179,10 +182,10 @@ pub async fn r11_a_full_inbox_accepts_only_exempt_submissions(fixture: &impl Sto
     }
     let error = store.submit(&a.session, None, sample_submission(9_999)).await.expect_err("full");
     assert!(error.to_string().contains(&format!("`a` is full ({INBOX_ENTRIES_MAX} entries)")), "{error}");
-    let exempt = |id| NewSubmission { exempt_from_limit: true, ..sample_submission(id) };
+    let exempt = |id| NewInboxSubmission { exempt_from_limit: true, ..sample_submission(id) };
     store.submit(&a.session, None, exempt(9_999)).await.expect("exempt");
     let b = open_session(&store, "b").await;
-    let large = NewSubmission { bytes: vec![7; INBOX_BYTES_MAX - 1], ..sample_submission(1) };
+    let large = NewInboxSubmission { bytes: vec![7; INBOX_BYTES_MAX - 1], ..sample_submission(1) };
     store.submit(&b.session, None, large).await.expect("room");
     let error = store.submit(&b.session, None, sample_submission(2)).await.expect_err("full");
     assert!(error.to_string().contains(&format!("{INBOX_BYTES_MAX} bytes")), "{error}");
@@ -219,15 +222,16 @@ pub async fn r11_a_submission_that_cannot_be_delivered_bounces(fixture: &impl St
         store.submit(&full.session, None, sample_submission(id)).await.expect("room");
         store.submit(&a.session, None, sample_submission(id)).await.expect("room");
     }
-    let to_other_uid = OutgoingSubmission { expected: Some(a.lease.uid), ..sample_outgoing("b", 1_004, Some(2_004)) };
-    let exempt = NewSubmission { exempt_from_limit: true, ..sample_submission(1_006) };
+    let to_other_uid =
+        OutgoingInboxSubmission { expected: Some(a.lease.uid), ..sample_outgoing("b", 1_004, Some(2_004)) };
+    let exempt = NewInboxSubmission { exempt_from_limit: true, ..sample_submission(1_006) };
     let outgoing = vec![
         sample_outgoing("never", 1_001, Some(2_001)),
         sample_outgoing("deleted", 1_002, Some(2_002)),
         sample_outgoing("full", 1_003, Some(2_003)),
         to_other_uid,
         sample_outgoing("never", 1_005, None),
-        OutgoingSubmission { submission: exempt, ..sample_outgoing("full", 1_006, Some(2_006)) },
+        OutgoingInboxSubmission { submission: exempt, ..sample_outgoing("full", 1_006, Some(2_006)) },
     ];
     let commit = JournalCommit { outgoing, ..sample_commit(&a.session, a.lease, 1) };
     a.lease.head = store.append_commit(commit).await.expect("a commit does not fail because of a receiver");
@@ -259,7 +263,7 @@ pub async fn a_spawned_session_has_its_parent_and_its_entries(fixture: &impl Sto
     let entries = store.read_inbox(&child, 9).await.expect("readable");
     assert_eq!(entries.iter().map(|entry| entry.id.0).collect::<Vec<_>>(), [5, 6]);
     assert!(entries.iter().all(|entry| entry.sender.as_ref() == Some(&parent)));
-    let lease = fixture.open_store().acquire_lease(&child, TakeoverPolicy::IfHolderDead).await.expect("not held");
+    let lease = fixture.open_store().acquire_lease(&child, LeaseTakeoverPolicy::IfHolderDead).await.expect("not held");
     assert_eq!((lease.parent, lease.inbox, lease.head), (Some(a.lease.uid), InboxEmptiness::HasEntries, Seq(1)));
     assert_eq!(store.parent_of(&child).await, Ok(Some(parent)));
     assert_eq!(store.parent_of(&a.session).await, Ok(None));
@@ -268,7 +272,8 @@ pub async fn a_spawned_session_has_its_parent_and_its_entries(fixture: &impl Sto
     let page = store.list_sessions(&crate::SessionQuery::newest(9)).await.expect("listed");
     let entry = page.entries.iter().find(|entry| entry.session == child).expect("listed");
     assert_eq!((entry.uid, entry.parent), (lease.uid, Some(a.lease.uid)));
-    let fork = crate::ForkSpec { from: child, at_seq: Seq(1), to: session_id("copy"), summary: sample_summary("", 1) };
+    let fork =
+        crate::SessionForkSpec { from: child, at_seq: Seq(1), to: session_id("copy"), summary: sample_summary("", 1) };
     store.fork_session(fork).await.expect("forked");
     assert_eq!(store.parent_of(&session_id("copy")).await, Ok(None), "a copy of a child has no parent");
     assert_eq!(waiting_ids(&store, "copy").await, [0; 0]);
@@ -287,7 +292,7 @@ pub async fn r4_an_inbox_entry_is_pending_work_by_itself(fixture: &impl StoreFix
     assert_eq!(store.release_lease(&a.session, a.lease.epoch).await, Ok(InboxEmptiness::HasEntries));
     assert_eq!(store.held_sessions_with_entries(9).await.expect("listed"), []);
     assert_eq!(pending_session_names(&*store).await, ["a"], "an entry that nobody saw wakes the session");
-    a.lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("free");
+    a.lease = store.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect("free");
     assert_eq!(a.lease.inbox, InboxEmptiness::HasEntries);
     a.append_records_with(1, Vec::new(), Some(sample_summary("", 2))).await;
     assert_eq!(pending_session_names(&*store).await, ["a"], "a summary without work does not hide an entry");
@@ -319,18 +324,18 @@ pub(super) fn writer_name_and_uid(writer: &TestJournalWriter) -> SessionNameAndU
 }
 
 /// Returns a submission whose content follows from its id.
-pub(super) fn sample_submission(id: u64) -> NewSubmission {
+pub(super) fn sample_submission(id: u64) -> NewInboxSubmission {
     let bytes = format!("submission {id}").into_bytes();
-    NewSubmission { id: SubmissionId(id), at: UnixMillis(1_000 + id), bytes, exempt_from_limit: false }
+    NewInboxSubmission { id: SubmissionId(id), at: UnixMillis(1_000 + id), bytes, exempt_from_limit: false }
 }
 
 fn sample_handled_entry(id: u64) -> HandledInboxEntry {
     HandledInboxEntry { id: SubmissionId(id), outcome: format!("handled {id}").into_bytes() }
 }
 
-fn sample_outgoing(to: &str, id: u64, bounce: Option<u64>) -> OutgoingSubmission {
+fn sample_outgoing(to: &str, id: u64, bounce: Option<u64>) -> OutgoingInboxSubmission {
     let (submission, bounce) = (sample_submission(id), bounce.map(sample_submission));
-    OutgoingSubmission { to: session_id(to), expected: None, submission, bounce }
+    OutgoingInboxSubmission { to: session_id(to), expected: None, submission, bounce }
 }
 
 /// Returns a child with one record and one entry.

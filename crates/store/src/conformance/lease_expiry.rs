@@ -4,7 +4,7 @@ use segue_core::ids::{Seq, UnixMillis};
 
 use super::inbox::open_session;
 use super::{StoreFixture, TestJournalWriter, sample_commit};
-use crate::{Error, Lease, LostLease, Store, TakeoverPolicy};
+use crate::{Error, Lease, LeaseTakeoverPolicy, LostLease, Store};
 
 /// A location at which leases expire [`LEASE_MS`](Self::LEASE_MS) after they were acquired or renewed, by the clock of
 /// the fixture.
@@ -18,10 +18,10 @@ pub async fn r19_a_lease_that_is_not_renewed_expires<F: ExpiringLeaseFixture>(fi
     let expires_at = a.lease.expires_at.expect("leases expire here");
     assert!(expires_at <= fixture.clock().now().plus_ms(F::LEASE_MS));
     fixture.clock().advance_ms(F::LEASE_MS / 2);
-    let error = other.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect_err("held");
+    let error = other.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect_err("held");
     assert!(matches!(error, Error::HeldByOtherProcess { .. }), "{error}");
     fixture.clock().advance_ms(F::LEASE_MS);
-    let lease = other.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("expired");
+    let lease = other.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect("expired");
     assert!(lease.expires_at > Some(expires_at));
     let late = Lease { head: Seq(1), ..a.lease };
     let fenced = Error::Fenced { session: a.session.clone(), epoch: a.lease.epoch, current: lease.epoch };
@@ -41,7 +41,7 @@ pub async fn r19_a_renewed_lease_is_kept<F: ExpiringLeaseFixture>(fixture: &F) {
         let renewed = renew(&*store, &a).await;
         assert!(renewed > last);
         last = renewed;
-        let error = other.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect_err("held");
+        let error = other.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect_err("held");
         assert!(matches!(error, Error::HeldByOtherProcess { .. }), "{error}");
     }
     let lease = Lease { head: Seq(1), ..a.lease };
@@ -60,10 +60,11 @@ pub async fn r13_an_expired_lease_is_left_alone_if_its_holder_may_be_alive<F: Ex
     let (store, other) = (fixture.open_store(), fixture.open_store());
     let a = open_session(&store, "a").await;
     fixture.clock().advance_ms(3 * F::LEASE_MS);
-    let error = other.acquire_lease(&a.session, TakeoverPolicy::IfHolderEnded).await.expect_err("not known to be dead");
+    let error =
+        other.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderEnded).await.expect_err("not known to be dead");
     assert!(matches!(error, Error::HeldByOtherProcess { .. }), "{error}");
     store.close().await.expect("closes");
-    other.acquire_lease(&a.session, TakeoverPolicy::IfHolderEnded).await.expect("its holder has ended");
+    other.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderEnded).await.expect("its holder has ended");
 }
 
 /// Renews the lease of a session. Returns when it expires.

@@ -3,7 +3,7 @@
 use super::inbox::{open_session, sample_submission};
 use super::{StoreFixture, TestJournalWriter, pending_session_names, sample_commit, sample_summary};
 use crate::limits::TAKEOVERS_WITHOUT_PROGRESS_MAX;
-use crate::{JournalCommit, PendingWorkStatus, SessionQuery, SessionSummary, Store, TakeoverPolicy};
+use crate::{JournalCommit, LeaseTakeoverPolicy, PendingWorkStatus, SessionQuery, SessionSummary, Store};
 
 pub async fn r3_three_takeovers_without_progress_quarantine_a_session(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
@@ -28,7 +28,7 @@ pub async fn r3_a_release_or_progress_ends_the_series_of_takeovers(fixture: &imp
             take_over_and_die(fixture, &mut a).await;
         }
         // The process that acquires the session now makes the series complete, until it shows progress.
-        a.lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("its holder is dead");
+        a.lease = store.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect("its holder is dead");
         assert!(is_first_session_quarantined(&*store).await, "round {round}");
         if round == 1 {
             let commit = JournalCommit { shows_progress: true, ..sample_commit(&a.session, a.lease, 1) };
@@ -41,7 +41,7 @@ pub async fn r3_a_release_or_progress_ends_the_series_of_takeovers(fixture: &imp
         take_over_and_die(fixture, &mut a).await;
     }
     for _ in 0..2 * TAKEOVERS_WITHOUT_PROGRESS_MAX {
-        a.lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("free");
+        a.lease = store.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect("free");
         store.release_lease(&a.session, a.lease.epoch).await.expect("held");
     }
     assert!(!is_first_session_quarantined(&*store).await, "sessions that are used and released");
@@ -60,7 +60,7 @@ async fn session_with_pending_work(fixture: &impl StoreFixture) -> TestJournalWr
 /// Takes the session over, commits something that is no progress, and dies.
 async fn take_over_and_die(fixture: &impl StoreFixture, a: &mut TestJournalWriter) {
     let store = fixture.open_store();
-    let lease = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("its holder is dead");
+    let lease = store.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect("its holder is dead");
     store.append_commit(sample_commit(&a.session, lease, 1)).await.expect("in time");
 }
 

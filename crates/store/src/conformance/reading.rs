@@ -34,7 +34,7 @@ pub async fn missing_sessions_and_bodies_are_named(fixture: &impl StoreFixture) 
     assert_eq!(store.read_bodies(&never, &[]).await, Err(missing.clone()));
     assert_eq!(store.load_snapshot(&never).await, Err(missing.clone()));
     assert_eq!(store.delete_session(&never, None).await, Err(missing.clone()));
-    assert_eq!(store.acquire_lease(&never, crate::TakeoverPolicy::Force).await, Err(missing));
+    assert_eq!(store.acquire_lease(&never, crate::LeaseTakeoverPolicy::Force).await, Err(missing));
     let a = TestJournalWriter::create_session(&store, "a").await;
     let body = BodyId::hash_text("unheard of");
     assert_eq!(store.read_bodies(&a.session, &[body]).await, Err(Error::NoSuchBody { session: session_id("a"), body }));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::StoreFixture;
 use crate::{
-    ConcurrencySlotRequest, RateLimitTokenRequest, SharedRecordRead, SharedRecordVersion, SharedRecordWrite,
+    ConcurrencySlotRequest, RateLimitTokenRequest, SharedRecordReadOutcome, SharedRecordVersion, SharedRecordWrite,
     SharedRecordWriteCondition, SharedRecordWriteOutcome, SharedState, UsageAccountUpdate, UsageAmounts,
 };
 
@@ -46,19 +46,19 @@ fn sample_usage_update(source: &str, before: u64, total: u64) -> UsageAccountUpd
 
 pub async fn a_record_is_read_by_every_process(fixture: &impl SharedStateFixture) {
     let (one, other) = (fixture.open_shared_state(), fixture.open_shared_state());
-    assert_eq!(other.read_record("keys", None).await, Ok(SharedRecordRead::Missing));
+    assert_eq!(other.read_record("keys", None).await, Ok(SharedRecordReadOutcome::Missing));
     let first =
         write_and_get_version(&one, sample_record_write("keys", b"one", SharedRecordWriteCondition::Missing)).await;
-    let found = SharedRecordRead::Found { version: first, bytes: b"one".to_vec() };
+    let found = SharedRecordReadOutcome::Found { version: first, bytes: b"one".to_vec() };
     assert_eq!(other.read_record("keys", None).await, Ok(found));
-    assert_eq!(other.read_record("keys", Some(first)).await, Ok(SharedRecordRead::Unchanged));
+    assert_eq!(other.read_record("keys", Some(first)).await, Ok(SharedRecordReadOutcome::Unchanged));
     let second =
         write_and_get_version(&other, sample_record_write("keys", b"", SharedRecordWriteCondition::Always)).await;
-    let found = SharedRecordRead::Found { version: second, bytes: Vec::new() };
+    let found = SharedRecordReadOutcome::Found { version: second, bytes: Vec::new() };
     assert_eq!(one.read_record("keys", Some(first)).await, Ok(found));
     one.delete_record("keys").await.expect("deleted");
     one.delete_record("keys").await.expect("deleting a missing record is no error");
-    assert_eq!(other.read_record("keys", Some(second)).await, Ok(SharedRecordRead::Missing));
+    assert_eq!(other.read_record("keys", Some(second)).await, Ok(SharedRecordReadOutcome::Missing));
     let third =
         write_and_get_version(&one, sample_record_write("keys", b"one", SharedRecordWriteCondition::Missing)).await;
     assert!(third != first && third != second, "a version is never used again");
@@ -94,9 +94,9 @@ pub async fn an_expired_record_is_missing(fixture: &impl SharedStateFixture) {
         ..sample_record_write("payer", b"k1", SharedRecordWriteCondition::Always)
     };
     let version = write_and_get_version(&store, expiring.clone()).await;
-    assert_ne!(store.read_record("payer", None).await, Ok(SharedRecordRead::Missing));
+    assert_ne!(store.read_record("payer", None).await, Ok(SharedRecordReadOutcome::Missing));
     fixture.clock().advance_ms(10_001);
-    assert_eq!(store.read_record("payer", Some(version)).await, Ok(SharedRecordRead::Missing));
+    assert_eq!(store.read_record("payer", Some(version)).await, Ok(SharedRecordReadOutcome::Missing));
     let stale = sample_record_write("payer", b"k2", SharedRecordWriteCondition::Version(version));
     assert_eq!(store.write_record(stale).await, Ok(SharedRecordWriteOutcome::Conflict));
     write_and_get_version(&store, SharedRecordWrite { condition: SharedRecordWriteCondition::Missing, ..expiring })

@@ -9,7 +9,7 @@ use super::{
     StoreFixture, TestJournalWriter, first_record_bodies, internal_body, read_all_records, sample_commit,
     sample_long_commit, sample_record, sample_records, sample_summary, session_id, visible_body,
 };
-use crate::{Error, JournalCommit, JournalRecord, Lease, TakeoverPolicy};
+use crate::{Error, JournalCommit, JournalRecord, Lease, LeaseTakeoverPolicy};
 
 pub async fn a_new_session_is_empty_and_leased(fixture: &impl StoreFixture) {
     let store = fixture.open_store();
@@ -74,7 +74,7 @@ pub async fn the_head_rises_with_each_commit(fixture: &impl StoreFixture) {
     a.append_records(3).await;
     assert_eq!(a.lease.head, Seq(3));
     a.append_records(1).await;
-    let again = store.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect("ours");
+    let again = store.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect("ours");
     assert_eq!(again.head, Seq(4));
 }
 

@@ -6,31 +6,31 @@ use std::sync::Arc;
 use segue_core::body::{BodyId, BodyVisibility};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId, UnixMillis};
 
-use super::{InjectedAppendFault, shared_tables::MemorySharedState};
+use super::{InjectedAppendFault, shared_tables::InMemorySharedState};
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
 use crate::clock::StoreClock;
-use crate::commit::CommitBody;
-use crate::inbox::{InboxSize, SubmitterKind, submission_digest};
+use crate::commit::CommittedTextBody;
+use crate::inbox::{InboxSize, InboxSubmitterKind, submission_digest};
 use crate::limits::{OUTCOME_RETENTION_MS, REMEMBERED_DELETIONS_MAX, TAKEOVERS_WITHOUT_PROGRESS_MAX};
 use crate::search::PreparedSearchTerm;
 use crate::{
-    Error, ForkSpec, InboxEmptiness, InboxEntry, JournalCommit, JournalRecord, Lease, LeaseRenewalResult, LostLease,
-    NewSubmission, OutgoingSubmission, PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus,
-    SessionChangeCursor, SessionChangePage, SessionListCursor, SessionListPage, SessionNameAndUid, SessionQuery,
-    SessionSummary, SessionWithPendingWork, Snapshot, SpawnedSession, StoredSessionChange, StoredSessionListEntry,
-    SubmissionStatus, TakeoverPolicy,
+    Error, InboxEmptiness, InboxEntry, InboxSubmissionStatus, JournalCommit, JournalRecord, Lease, LeaseRenewalResult,
+    LeaseTakeoverPolicy, LostLease, NewInboxSubmission, OutgoingInboxSubmission, PendingWorkCursor, PendingWorkPage,
+    PendingWorkQuery, PendingWorkStatus, SessionForkSpec, SessionListChangeCursor, SessionListChangePage,
+    SessionListCursor, SessionListPage, SessionNameAndUid, SessionQuery, SessionSummary, SessionWithPendingWork,
+    Snapshot, SpawnedSession, StoredSessionListChange, StoredSessionListEntry,
 };
 
 #[derive(Debug)]
-pub(super) struct MemoryDiskState {
-    pub(super) sessions: BTreeMap<SessionId, MemorySession>,
+pub(super) struct InMemoryStoreDiskState {
+    pub(super) sessions: BTreeMap<SessionId, InMemorySession>,
     pub(super) bodies: BTreeMap<BodyId, Arc<str>>,
     pub(super) faults: VecDeque<InjectedAppendFault>,
     pub(super) live_nodes: BTreeSet<u64>,
     pub(super) last_node: u64,
     pub(super) clock: StoreClock,
     pub(super) lease_ms: Option<u64>,
-    pub(super) shared: MemorySharedState,
+    pub(super) shared: InMemorySharedState,
     last_epoch: u64,
     last_change: u64,
     /// The newest deletions, for the change feed.
@@ -40,7 +40,7 @@ pub(super) struct MemoryDiskState {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct MemorySession {
+pub(super) struct InMemorySession {
     uid: SessionUid,
     parent: Option<SessionUid>,
     epoch: LeaseEpoch,
@@ -55,20 +55,20 @@ pub(super) struct MemorySession {
     pub(super) snapshot: Option<Snapshot>,
     pub(super) summary: Option<SessionSummary>,
     pub(super) inbox: Vec<InboxEntry>,
-    pub(super) outcomes: BTreeMap<SubmissionId, StoredSubmissionOutcome>,
+    pub(super) outcomes: BTreeMap<SubmissionId, InMemorySubmissionOutcome>,
     /// The number of the last change of its summary.
     change: u64,
     is_being_deleted: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct StoredSubmissionOutcome {
+pub(super) struct InMemorySubmissionOutcome {
     at: UnixMillis,
     digest: [u8; 16],
     pub(super) outcome: Vec<u8>,
 }
 
-impl MemorySession {
+impl InMemorySession {
     pub(super) fn head(&self) -> Seq {
         Seq(self.records.len() as u64)
     }
@@ -81,7 +81,7 @@ impl MemorySession {
         InboxSize { entries: self.inbox.len(), bytes: self.inbox.iter().map(|entry| entry.bytes.len()).sum() }
     }
 
-    fn add_body(&mut self, body: &CommitBody) {
+    fn add_body(&mut self, body: &CommittedTextBody) {
         self.body_first_used.entry(body.text.id).or_insert(body.first_used_by);
         if body.text.kind == BodyVisibility::Conversation {
             self.visible_bodies.push((body.first_used_by, body.text.id));
@@ -121,7 +121,7 @@ impl MemorySession {
     }
 }
 
-impl MemoryDiskState {
+impl InMemoryStoreDiskState {
     pub(super) fn new(clock: StoreClock) -> Self {
         Self {
             sessions: BTreeMap::new(),
@@ -131,7 +131,7 @@ impl MemoryDiskState {
             last_node: 0,
             clock,
             lease_ms: None,
-            shared: MemorySharedState::default(),
+            shared: InMemorySharedState::default(),
             last_epoch: 0,
             last_change: 0,
             deletions: VecDeque::new(),
@@ -139,11 +139,11 @@ impl MemoryDiskState {
         }
     }
 
-    pub(super) fn session(&self, session: &SessionId) -> Result<&MemorySession, Error> {
+    pub(super) fn session(&self, session: &SessionId) -> Result<&InMemorySession, Error> {
         self.sessions.get(session).ok_or_else(|| Error::NoSuchSession { session: session.clone() })
     }
 
-    pub(super) fn session_mut(&mut self, session: &SessionId) -> Result<&mut MemorySession, Error> {
+    pub(super) fn session_mut(&mut self, session: &SessionId) -> Result<&mut InMemorySession, Error> {
         self.sessions.get_mut(session).ok_or_else(|| Error::NoSuchSession { session: session.clone() })
     }
 
@@ -164,11 +164,11 @@ impl MemoryDiskState {
         (holder != node && self.live_nodes.contains(&holder)).then_some(holder)
     }
 
-    fn ensure_not_held(&self, session: &SessionId, node: u64, takeover: TakeoverPolicy) -> Result<(), Error> {
+    fn ensure_not_held(&self, session: &SessionId, node: u64, takeover: LeaseTakeoverPolicy) -> Result<(), Error> {
         let holder = match takeover {
-            TakeoverPolicy::IfHolderEnded => self.running_holder_except(session, node),
-            TakeoverPolicy::IfHolderDead => self.live_holder_except(session, node),
-            TakeoverPolicy::Force => None,
+            LeaseTakeoverPolicy::IfHolderEnded => self.running_holder_except(session, node),
+            LeaseTakeoverPolicy::IfHolderDead => self.live_holder_except(session, node),
+            LeaseTakeoverPolicy::Force => None,
         };
         match holder {
             Some(holder) => Err(Error::HeldByOtherProcess { session: session.clone(), by: format!("node-{holder}") }),
@@ -206,10 +206,10 @@ impl MemoryDiskState {
     }
 
     /// Inserts a session without a holder. Its first epoch is its uid.
-    fn insert_session(&mut self, session: &SessionId, new: MemorySession) -> SessionUid {
+    fn insert_session(&mut self, session: &SessionId, new: InMemorySession) -> SessionUid {
         let epoch = self.next_epoch();
         let uid = SessionUid(epoch.0);
-        self.sessions.insert(session.clone(), MemorySession { uid, epoch, ..new });
+        self.sessions.insert(session.clone(), InMemorySession { uid, epoch, ..new });
         uid
     }
 
@@ -241,7 +241,7 @@ impl MemoryDiskState {
         let lease_expires_at = self.lease_expiry();
         self.insert_session(
             session,
-            MemorySession { holder: Some(node), lease_expires_at, ..MemorySession::default() },
+            InMemorySession { holder: Some(node), lease_expires_at, ..InMemorySession::default() },
         );
         self.current_lease(session)
     }
@@ -249,7 +249,7 @@ impl MemoryDiskState {
     pub(super) fn acquire_lease(
         &mut self,
         session: &SessionId,
-        takeover: TakeoverPolicy,
+        takeover: LeaseTakeoverPolicy,
         node: u64,
     ) -> Result<Lease, Error> {
         self.ensure_not_being_deleted(session)?;
@@ -324,7 +324,8 @@ impl MemoryDiskState {
         for drained in commit.drained {
             let Some(index) = session.inbox.iter().position(|entry| entry.id == drained.id) else { continue };
             let digest = submission_digest(&session.inbox.remove(index).bytes);
-            session.outcomes.insert(drained.id, StoredSubmissionOutcome { at: now, digest, outcome: drained.outcome });
+            let outcome = InMemorySubmissionOutcome { at: now, digest, outcome: drained.outcome };
+            session.outcomes.insert(drained.id, outcome);
         }
         let head = session.head();
         let sender = session.name_and_uid(&commit.session);
@@ -337,7 +338,7 @@ impl MemoryDiskState {
         Ok(head)
     }
 
-    fn store_bodies(&mut self, bodies: &[CommitBody]) {
+    fn store_bodies(&mut self, bodies: &[CommittedTextBody]) {
         for body in bodies {
             self.bodies.entry(body.text.id).or_insert_with(|| body.text.text.clone());
         }
@@ -346,23 +347,23 @@ impl MemoryDiskState {
     fn spawn(&mut self, spawned: SpawnedSession, parent: &SessionNameAndUid) {
         self.store_bodies(&spawned.bodies);
         self.last_change += 1;
-        let entry = |new: NewSubmission| to_entry(new, Some(parent.clone()));
-        let mut child = MemorySession {
+        let entry = |new: NewInboxSubmission| to_entry(new, Some(parent.clone()));
+        let mut child = InMemorySession {
             parent: Some(parent.uid),
             records: spawned.records,
             summary: Some(spawned.summary),
             inbox: spawned.entries.into_iter().map(entry).collect(),
             change: self.last_change,
-            ..MemorySession::default()
+            ..InMemorySession::default()
         };
         spawned.bodies.iter().for_each(|body| child.add_body(body));
         self.insert_session(&spawned.session, child);
     }
 
-    fn deliver_or_bounce(&mut self, outgoing: OutgoingSubmission, sender: &SessionNameAndUid) {
+    fn deliver_or_bounce(&mut self, outgoing: OutgoingInboxSubmission, sender: &SessionNameAndUid) {
         let delivered = self.deliver(&outgoing.to, outgoing.expected, outgoing.submission, Some(sender.clone()));
         if let (Err(_), Some(bounce)) = (delivered, outgoing.bounce) {
-            let bounce = NewSubmission { exempt_from_limit: true, ..bounce };
+            let bounce = NewInboxSubmission { exempt_from_limit: true, ..bounce };
             // The sender exists, and an exempt submission of a session is never refused. A session that is being deleted
             // needs no bounce.
             let _ = self.deliver(&sender.session, Some(sender.uid), bounce, Some(sender.clone()));
@@ -374,7 +375,7 @@ impl MemoryDiskState {
         &mut self,
         session: &SessionId,
         expected: Option<SessionUid>,
-        new: NewSubmission,
+        new: NewInboxSubmission,
         sender: Option<SessionNameAndUid>,
     ) -> Result<SessionUid, Error> {
         let now = self.clock.now();
@@ -395,9 +396,9 @@ impl MemoryDiskState {
             Some(_) => return Err(Error::SubmissionIdReused { session: session.clone(), submission: new.id }),
             None => {}
         }
-        let submitter = if sender.is_some() { SubmitterKind::Session } else { SubmitterKind::Client };
+        let submitter = if sender.is_some() { InboxSubmitterKind::Session } else { InboxSubmitterKind::Client };
         receiver.inbox_size().ensure_room_for(session, &new, submitter)?;
-        if submitter == SubmitterKind::Client {
+        if submitter == InboxSubmitterKind::Client {
             receiver.takeovers = 0;
         }
         receiver.inbox.push(to_entry(new, sender));
@@ -408,19 +409,19 @@ impl MemoryDiskState {
         &self,
         session: &SessionId,
         submission: SubmissionId,
-    ) -> Result<SubmissionStatus, Error> {
+    ) -> Result<InboxSubmissionStatus, Error> {
         let stored = self.session(session)?;
         if stored.inbox.iter().any(|entry| entry.id == submission) {
-            return Ok(SubmissionStatus::Waiting);
+            return Ok(InboxSubmissionStatus::Waiting);
         }
         let outcome = stored.outcomes.get(&submission).filter(|outcome| !is_outdated(outcome.at, self.clock.now()));
-        Ok(outcome.map_or(SubmissionStatus::Unknown, |outcome| SubmissionStatus::Handled {
+        Ok(outcome.map_or(InboxSubmissionStatus::Unknown, |outcome| InboxSubmissionStatus::Handled {
             outcome: outcome.outcome.clone(),
         }))
     }
 
     pub(super) fn held_sessions_with_entries(&self, node: u64, limit: usize) -> Vec<SessionNameAndUid> {
-        let has_entries = |session: &MemorySession| session.holder == Some(node) && !session.inbox.is_empty();
+        let has_entries = |session: &InMemorySession| session.holder == Some(node) && !session.inbox.is_empty();
         let found = self.sessions.iter().filter(|(_, session)| has_entries(session));
         let mut found: Vec<_> = found.map(|(name, session)| session.name_and_uid(name)).collect();
         found.sort_by_key(|address| address.uid);
@@ -428,7 +429,7 @@ impl MemoryDiskState {
         found
     }
 
-    pub(super) fn fork_session(&mut self, fork: ForkSpec, node: u64) -> Result<SessionUid, Error> {
+    pub(super) fn fork_session(&mut self, fork: SessionForkSpec, node: u64) -> Result<SessionUid, Error> {
         self.ensure_not_being_deleted(&fork.from)?;
         let origin = self.session(&fork.from)?;
         let head = origin.head();
@@ -437,13 +438,13 @@ impl MemoryDiskState {
         }
         self.ensure_name_is_free(&fork.to, node)?;
         let body_first_used = origin.body_first_used.iter().filter(|(_, first)| **first <= fork.at_seq);
-        let copy = MemorySession {
+        let copy = InMemorySession {
             records: origin.records.iter().take_while(|record| record.seq <= fork.at_seq).cloned().collect(),
             body_first_used: body_first_used.map(|(id, first)| (*id, *first)).collect(),
             visible_bodies: origin.visible_bodies.iter().filter(|(first, _)| *first <= fork.at_seq).copied().collect(),
             summary: Some(fork.summary),
             change: self.last_change + 1,
-            ..MemorySession::default()
+            ..InMemorySession::default()
         };
         self.last_change += 1;
         Ok(self.insert_session(&fork.to, copy))
@@ -451,7 +452,7 @@ impl MemoryDiskState {
 
     pub(super) fn begin_delete(&mut self, session: &SessionId, node: u64) -> Result<Lease, Error> {
         self.session(session)?;
-        self.ensure_not_held(session, node, TakeoverPolicy::IfHolderDead)?;
+        self.ensure_not_held(session, node, LeaseTakeoverPolicy::IfHolderDead)?;
         let marked = self.session_mut(session)?;
         if !marked.is_being_deleted {
             marked.is_being_deleted = true;
@@ -464,13 +465,13 @@ impl MemoryDiskState {
     pub(super) fn delete_session(
         &mut self,
         session: &SessionId,
-        notice_to_parent: Option<NewSubmission>,
+        notice_to_parent: Option<NewInboxSubmission>,
         node: u64,
     ) -> Result<(), Error> {
         let deleted = self.session(session)?;
         let (sender, parent) = (deleted.name_and_uid(session), deleted.parent);
         let is_remembered = deleted.is_being_deleted;
-        self.ensure_not_held(session, node, TakeoverPolicy::IfHolderDead)?;
+        self.ensure_not_held(session, node, LeaseTakeoverPolicy::IfHolderDead)?;
         if self.sessions.values().any(|other| other.parent == Some(sender.uid)) {
             return Err(Error::HasChildren { session: session.clone() });
         }
@@ -482,7 +483,7 @@ impl MemoryDiskState {
             self.remember_deletion(sender.uid);
         }
         if let (Some(parent), Some(notice)) = (parent.and_then(|parent| self.name_of(parent)), notice_to_parent) {
-            let notice = NewSubmission { exempt_from_limit: true, ..notice };
+            let notice = NewInboxSubmission { exempt_from_limit: true, ..notice };
             // A parent that is being deleted needs no notice.
             let _ = self.deliver(&parent, None, notice, Some(sender));
         }
@@ -500,7 +501,7 @@ impl MemoryDiskState {
     pub(super) fn list_sessions(&self, query: &SessionQuery) -> SessionListPage {
         let term = query.text.as_deref().map(PreparedSearchTerm::new);
         let namespace = query.name_prefix.as_deref().and_then(name_namespace);
-        let mut scanned: Vec<(SessionListCursor, &MemorySession, &SessionSummary)> = self
+        let mut scanned: Vec<(SessionListCursor, &InMemorySession, &SessionSummary)> = self
             .sessions
             .iter()
             .filter_map(|(id, session)| {
@@ -526,7 +527,7 @@ impl MemoryDiskState {
         page.into_page()
     }
 
-    fn find_excerpt(&self, session: &MemorySession, title: &str, term: &PreparedSearchTerm) -> Option<String> {
+    fn find_excerpt(&self, session: &InMemorySession, title: &str, term: &PreparedSearchTerm) -> Option<String> {
         let find_in_texts =
             || session.visible_bodies.iter().find_map(|(_, id)| term.find_excerpt(self.bodies.get(id)?));
         term.find_excerpt(title).or_else(find_in_texts)
@@ -545,7 +546,7 @@ impl MemoryDiskState {
         self.find_sessions_where(limit, |session| session.is_being_deleted)
     }
 
-    fn find_sessions_where(&self, limit: usize, fits: impl Fn(&MemorySession) -> bool) -> Vec<SessionNameAndUid> {
+    fn find_sessions_where(&self, limit: usize, fits: impl Fn(&InMemorySession) -> bool) -> Vec<SessionNameAndUid> {
         let found = self.sessions.iter().filter(|(_, session)| fits(session));
         let mut found: Vec<_> = found.map(|(name, session)| session.name_and_uid(name)).collect();
         found.sort_by_key(|address| address.uid);
@@ -571,27 +572,26 @@ impl MemoryDiskState {
         PendingWorkPage { sessions: pending.into_iter().map(to_session).collect(), next_cursor }
     }
 
-    pub(super) fn changes_after(&self, after: Option<SessionChangeCursor>, limit: usize) -> SessionChangePage {
+    pub(super) fn changes_after(&self, after: Option<SessionListChangeCursor>, limit: usize) -> SessionListChangePage {
         let Some(after) = after else {
-            let next_cursor = SessionChangeCursor(self.last_change);
-            return SessionChangePage { changes: Vec::new(), next_cursor, misses_deletions: false };
+            let now = SessionListChangeCursor(self.last_change);
+            return SessionListChangePage { changes: vec![], next_cursor: now, misses_deletions: false };
         };
         let updated = self.sessions.iter().filter_map(|(name, session)| {
-            Some((session.change, StoredSessionChange::Updated(session.list_entry(name, None)?)))
+            Some((session.change, StoredSessionListChange::Updated(session.list_entry(name, None)?)))
         });
-        let deleted = self.deletions.iter().map(|(change, uid)| (*change, StoredSessionChange::Deleted(*uid)));
-        let mut changes: Vec<_> = updated.chain(deleted).filter(|(change, _)| *change > after.0).collect();
-        changes.sort_by_key(|(change, _)| *change);
-        changes.truncate(limit);
-        SessionChangePage {
-            next_cursor: changes.last().map_or(after, |(change, _)| SessionChangeCursor(*change)),
+        let deleted = self.deletions.iter().map(|(change, uid)| (*change, StoredSessionListChange::Deleted(*uid)));
+        let sorted: BTreeMap<_, _> = updated.chain(deleted).filter(|(change, _)| *change > after.0).collect();
+        let changes: Vec<_> = sorted.into_iter().take(limit).collect();
+        SessionListChangePage {
+            next_cursor: changes.last().map_or(after, |(change, _)| SessionListChangeCursor(*change)),
             changes: changes.into_iter().map(|(_, change)| change).collect(),
             misses_deletions: after.0 < self.forgotten_deletion,
         }
     }
 }
 
-fn to_entry(new: NewSubmission, sender: Option<SessionNameAndUid>) -> InboxEntry {
+fn to_entry(new: NewInboxSubmission, sender: Option<SessionNameAndUid>) -> InboxEntry {
     InboxEntry { id: new.id, at: new.at, sender, bytes: new.bytes }
 }
 

@@ -8,36 +8,36 @@ use super::InMemoryStore;
 use crate::limits::BUCKET_FILL_MS;
 use crate::{
     ConcurrencySlotLease, ConcurrencySlotRequest, Error, RateLimitTokenGrant, RateLimitTokenRequest, SharedMeters,
-    SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition, SharedRecordWriteOutcome,
-    SharedRecords, UsageAccountUpdate, UsageAmounts,
+    SharedRecordReadOutcome, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition,
+    SharedRecordWriteOutcome, SharedRecords, UsageAccountUpdate, UsageAmounts,
 };
 
 #[derive(Debug, Default)]
-pub(super) struct MemorySharedState {
+pub(super) struct InMemorySharedState {
     last_version: u64,
-    records: BTreeMap<String, MemorySharedRecord>,
+    records: BTreeMap<String, InMemorySharedRecord>,
     /// The holders of each group, and until when they hold their slots.
     slots: BTreeMap<String, BTreeMap<String, u64>>,
-    buckets: BTreeMap<String, MemoryTokenBucket>,
+    buckets: BTreeMap<String, InMemoryTokenBucket>,
     accounts: BTreeMap<String, UsageAmounts>,
     sources: BTreeMap<String, UsageAmounts>,
 }
 
 #[derive(Debug)]
-struct MemorySharedRecord {
+struct InMemorySharedRecord {
     version: u64,
     bytes: Vec<u8>,
     expires_at: Option<u64>,
 }
 
 #[derive(Debug)]
-struct MemoryTokenBucket {
+struct InMemoryTokenBucket {
     tokens: f64,
     filled_at: u64,
 }
 
-impl MemorySharedState {
-    fn read_record(&self, name: &str, now: u64) -> Option<&MemorySharedRecord> {
+impl InMemorySharedState {
+    fn read_record(&self, name: &str, now: u64) -> Option<&InMemorySharedRecord> {
         self.records.get(name).filter(|record| record.expires_at.is_none_or(|at| at > now))
     }
 
@@ -53,7 +53,7 @@ impl MemorySharedState {
         }
         self.last_version += 1;
         let expires_at = write.expires_in_ms.map(|ms| now.saturating_add(ms));
-        let record = MemorySharedRecord { version: self.last_version, bytes: write.bytes, expires_at };
+        let record = InMemorySharedRecord { version: self.last_version, bytes: write.bytes, expires_at };
         self.records.insert(write.name, record);
         SharedRecordWriteOutcome::Written(SharedRecordVersion(self.last_version))
     }
@@ -73,7 +73,7 @@ impl MemorySharedState {
         let capacity = f64::from(request.tokens_per_minute);
         let per_ms = capacity / BUCKET_FILL_MS;
         let bucket =
-            self.buckets.entry(request.bucket).or_insert(MemoryTokenBucket { tokens: capacity, filled_at: now });
+            self.buckets.entry(request.bucket).or_insert(InMemoryTokenBucket { tokens: capacity, filled_at: now });
         #[expect(clippy::cast_precision_loss, reason = "a minute in milliseconds is far below the limit")]
         let elapsed_ms = now.saturating_sub(bucket.filled_at).min(BUCKET_FILL_MS as u64) as f64;
         bucket.tokens = capacity.min(bucket.tokens + elapsed_ms * per_ms);
@@ -91,14 +91,19 @@ impl MemorySharedState {
 
 #[async_trait]
 impl SharedRecords for InMemoryStore {
-    async fn read_record(&self, name: &str, known: Option<SharedRecordVersion>) -> Result<SharedRecordRead, Error> {
+    async fn read_record(
+        &self,
+        name: &str,
+        known: Option<SharedRecordVersion>,
+    ) -> Result<SharedRecordReadOutcome, Error> {
         let disk = self.lock()?;
         Ok(match disk.shared.read_record(name, disk.clock.now().0) {
-            None => SharedRecordRead::Missing,
-            Some(record) if known == Some(SharedRecordVersion(record.version)) => SharedRecordRead::Unchanged,
-            Some(record) => {
-                SharedRecordRead::Found { version: SharedRecordVersion(record.version), bytes: record.bytes.clone() }
-            }
+            None => SharedRecordReadOutcome::Missing,
+            Some(record) if known == Some(SharedRecordVersion(record.version)) => SharedRecordReadOutcome::Unchanged,
+            Some(record) => SharedRecordReadOutcome::Found {
+                version: SharedRecordVersion(record.version),
+                bytes: record.bytes.clone(),
+            },
         })
     }
 

@@ -3,14 +3,14 @@
 use deadpool_postgres::GenericClient;
 use segue_core::ids::{LeaseEpoch, SessionId, SessionUid};
 
-use super::inbox::{NewInboxEntry, insert_entries};
+use super::inbox::{NewPostgresInboxRow, insert_entries};
 use super::leases::{begin, set_holder};
 use super::nodes::send_heartbeat_if_due;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, execute, query_opt, to_bigint};
 use super::session_row::{RowLock, find_session_row, load_session_row, namespace_of};
 use super::{PostgresStore, PostgresStoreInner, run_operation};
-use crate::{Error, InboxEntry, Lease, NewSubmission, TakeoverPolicy, validate_session_id};
+use crate::{Error, InboxEntry, Lease, LeaseTakeoverPolicy, NewInboxSubmission, validate_session_id};
 
 impl PostgresStore {
     /// Creates a session of another store under its own uid, without records, and acquires its lease. If it was created
@@ -91,7 +91,7 @@ async fn adopt_session(
         return Err(exists());
     }
     session_row.ensure_not_being_deleted(session)?;
-    session_row.ensure_not_held(db, &transaction, session, TakeoverPolicy::IfHolderDead).await?;
+    session_row.ensure_not_held(db, &transaction, session, LeaseTakeoverPolicy::IfHolderDead).await?;
     let lease = set_holder(db, &transaction, &session_row).await?;
     transaction.commit().await?;
     Ok(lease)
@@ -104,17 +104,17 @@ async fn adopt_inbox_entries(
 ) -> Result<(), PostgresError> {
     let client = db.client().await?;
     let uid = load_session_row(&client, session, RowLock::None).await?.uid;
-    let to_submission = |entry: &InboxEntry| NewSubmission {
+    let to_submission = |entry: &InboxEntry| NewInboxSubmission {
         id: entry.id,
         at: entry.at,
         bytes: entry.bytes.clone(),
         exempt_from_limit: true,
     };
-    let submissions: Vec<NewSubmission> = entries.iter().map(to_submission).collect();
+    let submissions: Vec<NewInboxSubmission> = entries.iter().map(to_submission).collect();
     let new_entry = |(entry, submission)| {
         let entry: &InboxEntry = entry;
-        NewInboxEntry { receiver: session, uid, submission, sender: entry.sender.as_ref() }
+        NewPostgresInboxRow { receiver: session, uid, submission, sender: entry.sender.as_ref() }
     };
-    let new_entries: Vec<NewInboxEntry<'_>> = entries.iter().zip(&submissions).map(new_entry).collect();
+    let new_entries: Vec<NewPostgresInboxRow<'_>> = entries.iter().zip(&submissions).map(new_entry).collect();
     insert_entries(&client, &new_entries).await
 }

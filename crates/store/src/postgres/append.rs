@@ -11,31 +11,31 @@ use tokio_postgres::types::ToSql;
 use super::PostgresStoreInner;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, now_ms, query, to_bigint};
-use super::session_row::{RowLock, SessionSummaryColumns, find_session_row};
-use crate::{CommitBody, Error, JournalCommit, JournalRecord, encoding};
+use super::session_row::{PostgresEncodedSessionSummary, RowLock, find_session_row};
+use crate::{CommittedTextBody, Error, JournalCommit, JournalRecord, encoding};
 
 /// A commit without deliveries to other sessions, encoded in the caller's thread.
 #[derive(Debug)]
-pub(super) struct PostgresCommit {
+pub(super) struct PostgresEncodedCommit {
     pub(super) session: SessionId,
     epoch: LeaseEpoch,
     expected_head: Seq,
     pub(super) head: Seq,
-    journal: EncodedRecordsAndBodies,
-    summary: Option<SessionSummaryColumns>,
+    journal: PostgresEncodedJournalAndBodies,
+    summary: Option<PostgresEncodedSessionSummary>,
     drained: Vec<(SubmissionId, Vec<u8>)>,
     shows_progress: bool,
 }
 
 /// Encoded records and the bodies that come with them.
 #[derive(Debug)]
-pub(super) struct EncodedRecordsAndBodies {
+pub(super) struct PostgresEncodedJournalAndBodies {
     rows: Vec<(i64, Vec<u8>)>,
-    bodies: Vec<EncodedBody>,
+    bodies: Vec<PostgresEncodedTextBody>,
 }
 
 #[derive(Debug)]
-struct EncodedBody {
+struct PostgresEncodedTextBody {
     id: BodyId,
     text: Vec<u8>,
     first_used: i64,
@@ -56,7 +56,7 @@ pub(super) fn journal_scope() -> SessionId {
     SessionId::from("")
 }
 
-impl PostgresCommit {
+impl PostgresEncodedCommit {
     pub(super) fn new(commit: &JournalCommit) -> Self {
         let session = &commit.session;
         let drained = commit.drained.iter();
@@ -65,8 +65,8 @@ impl PostgresCommit {
             epoch: commit.epoch,
             expected_head: commit.expected_head,
             head: commit.new_head(),
-            journal: EncodedRecordsAndBodies::new(&commit.records, &commit.bodies),
-            summary: commit.summary.as_ref().map(|summary| SessionSummaryColumns::new(session, summary)),
+            journal: PostgresEncodedJournalAndBodies::new(&commit.records, &commit.bodies),
+            summary: commit.summary.as_ref().map(|summary| PostgresEncodedSessionSummary::new(session, summary)),
             drained: drained
                 .map(|entry| (entry.id, encoding::seal_outcome(session, entry.id, &entry.outcome)))
                 .collect(),
@@ -80,15 +80,15 @@ impl PostgresCommit {
     }
 }
 
-impl EncodedRecordsAndBodies {
-    pub(super) fn new(records: &[JournalRecord], bodies: &[CommitBody]) -> Self {
+impl PostgresEncodedJournalAndBodies {
+    pub(super) fn new(records: &[JournalRecord], bodies: &[CommittedTextBody]) -> Self {
         let scope = journal_scope();
         let encode_row = |records: &[JournalRecord]| {
             let first = records.first().map_or(Seq(1), |record| record.seq);
             (to_bigint(first.0), encoding::seal_records(&scope, first, records))
         };
         let rows = encoding::split_into_rows(records).into_iter().map(encode_row).collect();
-        let mut encoded: Vec<EncodedBody> = Vec::new();
+        let mut encoded: Vec<PostgresEncodedTextBody> = Vec::new();
         let mut known = std::collections::BTreeMap::new();
         for (position, body) in bodies.iter().enumerate() {
             let first_used = to_bigint(body.first_used_by.0);
@@ -96,7 +96,7 @@ impl EncodedRecordsAndBodies {
             let position = i32::try_from(position).unwrap_or(i32::MAX);
             let index = *known.entry(body.text.id).or_insert_with(|| {
                 let (id, text) = (body.text.id, encoding::compress_text(&body.text.text));
-                encoded.push(EncodedBody { id, text, first_used, visible_from, position });
+                encoded.push(PostgresEncodedTextBody { id, text, first_used, visible_from, position });
                 encoded.len() - 1
             });
             let stored = &mut encoded[index];
@@ -129,7 +129,7 @@ pub(super) struct JournalInsertColumns<'a> {
 }
 
 impl<'a> JournalInsertColumns<'a> {
-    pub(super) fn add(&mut self, owner: i64, journal: &'a EncodedRecordsAndBodies) {
+    pub(super) fn add(&mut self, owner: i64, journal: &'a PostgresEncodedJournalAndBodies) {
         for (first, data) in &journal.rows {
             self.row_owners.push(owner);
             self.firsts.push(*first);
@@ -268,7 +268,7 @@ static APPEND_AND_DRAIN: LazyLock<String> = LazyLock::new(|| append_statement(tr
 pub(super) async fn append_commits(
     db: &PostgresStoreInner,
     client: &impl GenericClient,
-    commits: &[&PostgresCommit],
+    commits: &[&PostgresEncodedCommit],
 ) -> Result<Vec<Result<SessionAfterAppend, Error>>, PostgresError> {
     let names: Vec<&str> = commits.iter().map(|commit| commit.session.as_str()).collect();
     let epochs: Vec<i64> = commits.iter().map(|commit| to_bigint(commit.epoch.0)).collect();
@@ -317,7 +317,10 @@ pub(super) async fn append_commits(
 
 /// Returns why a commit was not written. What stood in its way does not go away: epochs and heads only grow, and an entry
 /// that was handled does not come back.
-async fn explain_rejection(client: &impl GenericClient, commit: &PostgresCommit) -> Result<Error, PostgresError> {
+async fn explain_rejection(
+    client: &impl GenericClient,
+    commit: &PostgresEncodedCommit,
+) -> Result<Error, PostgresError> {
     let session = commit.session.clone();
     let Some(found) = find_session_row(client, &session, RowLock::None).await? else {
         return Ok(Error::NoSuchSession { session });

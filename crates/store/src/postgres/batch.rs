@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::PostgresStoreInner;
-use super::append::{PostgresCommit, SessionAfterAppend, append_commits};
+use super::append::{PostgresEncodedCommit, SessionAfterAppend, append_commits};
 use super::postgres_error::PostgresError;
 use crate::Error;
 use crate::limits::{
@@ -21,7 +21,7 @@ use crate::limits::{
 /// A commit that waits for the writer.
 #[derive(Debug)]
 pub(super) struct PostgresAppendJob {
-    pub(super) commit: PostgresCommit,
+    pub(super) commit: PostgresEncodedCommit,
     pub(super) reply: oneshot::Sender<Result<Seq, Error>>,
 }
 
@@ -103,7 +103,7 @@ fn take_group(waiting: &mut VecDeque<PostgresAppendJob>) -> Vec<PostgresAppendJo
 
 async fn write_group(db: &PostgresStoreInner, group: Vec<PostgresAppendJob>) {
     let started = Instant::now();
-    let commits: Vec<&PostgresCommit> = group.iter().map(|job| &job.commit).collect();
+    let commits: Vec<&PostgresEncodedCommit> = group.iter().map(|job| &job.commit).collect();
     let results = match append_with_retry(db, &commits).await {
         Ok(results) => results,
         // The server refused the statement because of one of the commits: each is tried alone.
@@ -131,7 +131,7 @@ async fn write_group(db: &PostgresStoreInner, group: Vec<PostgresAppendJob>) {
 
 async fn append_with_retry(
     db: &PostgresStoreInner,
-    commits: &[&PostgresCommit],
+    commits: &[&PostgresEncodedCommit],
 ) -> Result<Vec<Result<SessionAfterAppend, Error>>, PostgresError> {
     let mut attempt = 1;
     loop {
@@ -143,7 +143,7 @@ async fn append_with_retry(
     }
 }
 
-fn describe_append(commit: &PostgresCommit) -> String {
+fn describe_append(commit: &PostgresEncodedCommit) -> String {
     format!("appending to session `{}`", commit.session)
 }
 

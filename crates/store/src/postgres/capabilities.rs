@@ -6,15 +6,15 @@ use async_trait::async_trait;
 use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
-use super::append::PostgresCommit;
+use super::append::PostgresEncodedCommit;
 use super::deliveries::{PostgresCommitWithDeliveries, append_with_deliveries};
 use super::{PostgresStore, catalog, changes, fork_delete, inbox, leases, metrics, nodes, read, run_operation};
 use crate::{
-    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
-    PendingWorkQuery, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid,
-    SessionQuery, Snapshot, StoreMaintenance, StoreMetrics, SubmissionStatus, TakeoverPolicy, encoding,
-    validate_session_id,
+    Error, InboxEmptiness, InboxEntry, InboxStore, InboxSubmissionStatus, IntegrityReport, JournalCommit,
+    JournalReader, JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, LeaseTakeoverPolicy,
+    NewInboxSubmission, PendingWorkPage, PendingWorkQuery, SessionCatalog, SessionForkSpec, SessionListChangeCursor,
+    SessionListChangePage, SessionListPage, SessionNameAndUid, SessionQuery, Snapshot, StoreMaintenance, StoreMetrics,
+    encoding, validate_session_id,
 };
 
 fn reading(session: &SessionId) -> String {
@@ -59,7 +59,7 @@ impl JournalWriter for PostgresStore {
     async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
         commit.validate()?;
         if commit.spawned.is_empty() && commit.outgoing.is_empty() {
-            return self.run_append(PostgresCommit::new(&commit)).await;
+            return self.run_append(PostgresEncodedCommit::new(&commit)).await;
         }
         let what = writing(&commit.session);
         let deliveries = Arc::new(PostgresCommitWithDeliveries::new(commit));
@@ -75,7 +75,7 @@ impl JournalWriter for PostgresStore {
         .await
     }
 
-    async fn fork_session(&self, fork: ForkSpec) -> Result<SessionUid, Error> {
+    async fn fork_session(&self, fork: SessionForkSpec) -> Result<SessionUid, Error> {
         validate_session_id(&fork.to)?;
         run_operation!(self, writing(&fork.to), (fork), |db| fork_delete::fork_session(db, &fork)).await
     }
@@ -84,7 +84,11 @@ impl JournalWriter for PostgresStore {
         run_operation!(self, writing(session), (session), |db| fork_delete::begin_delete(db, &session)).await
     }
 
-    async fn delete_session(&self, session: &SessionId, notice_to_parent: Option<NewSubmission>) -> Result<(), Error> {
+    async fn delete_session(
+        &self,
+        session: &SessionId,
+        notice_to_parent: Option<NewInboxSubmission>,
+    ) -> Result<(), Error> {
         run_operation!(self, writing(session), (session, notice_to_parent), |db| fork_delete::delete_session(
             db,
             &session,
@@ -100,7 +104,7 @@ impl LeaseStore for PostgresStore {
         Some(self.backend.lease_ms)
     }
 
-    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
+    async fn acquire_lease(&self, session: &SessionId, takeover: LeaseTakeoverPolicy) -> Result<Lease, Error> {
         run_operation!(self, writing(session), (session, takeover), |db| leases::acquire_lease(db, &session, takeover))
             .await
     }
@@ -129,7 +133,7 @@ impl InboxStore for PostgresStore {
         &self,
         session: &SessionId,
         expected: Option<SessionUid>,
-        submission: NewSubmission,
+        submission: NewInboxSubmission,
     ) -> Result<SessionUid, Error> {
         let submission = Arc::new(submission);
         run_operation!(self, writing(session), (session, expected, submission), |db| inbox::submit(
@@ -145,7 +149,11 @@ impl InboxStore for PostgresStore {
         run_operation!(self, reading(session), (session, limit), |db| inbox::read_inbox(db, &session, limit)).await
     }
 
-    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId) -> Result<SubmissionStatus, Error> {
+    async fn read_outcome(
+        &self,
+        session: &SessionId,
+        submission: SubmissionId,
+    ) -> Result<InboxSubmissionStatus, Error> {
         run_operation!(self, reading(session), (session, submission), |db| inbox::read_outcome(
             db, &session, submission
         ))
@@ -188,9 +196,9 @@ impl SessionCatalog for PostgresStore {
 
     async fn changes_after(
         &self,
-        after: Option<SessionChangeCursor>,
+        after: Option<SessionListChangeCursor>,
         limit: usize,
-    ) -> Result<SessionChangePage, Error> {
+    ) -> Result<SessionListChangePage, Error> {
         run_operation!(self, "reading changes".to_owned(), (after, limit), |db| changes::changes_after(
             db, after, limit
         ))

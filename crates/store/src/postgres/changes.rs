@@ -11,7 +11,7 @@ use super::catalog::{LIST_COLUMNS, read_list_row};
 use super::postgres_error::PostgresError;
 use super::schema::{execute, from_bigint, query, query_opt, to_bigint};
 use crate::limits::{CHANGES_NUMBERED_MAX, REMEMBERED_DELETIONS_MAX};
-use crate::{SessionChangeCursor, SessionChangePage, StoredSessionChange};
+use crate::{SessionListChangeCursor, SessionListChangePage, StoredSessionListChange};
 use segue_core::ids::SessionUid;
 
 /// Rows that a commit has locked are skipped; the next reader numbers them.
@@ -48,9 +48,9 @@ const FORGET_DELETIONS: &str = "
 
 pub(super) async fn changes_after(
     db: &PostgresStoreInner,
-    after: Option<SessionChangeCursor>,
+    after: Option<SessionListChangeCursor>,
     limit: usize,
-) -> Result<SessionChangePage, PostgresError> {
+) -> Result<SessionListChangePage, PostgresError> {
     let client = db.client().await?;
     let batch = CHANGES_NUMBERED_MAX as u64;
     // A reader that begins now must not get what was changed before. One that continues gets the rest with its next page.
@@ -59,9 +59,9 @@ pub(super) async fn changes_after(
         query_opt(&client, "SELECT last_change, forgotten_deletion FROM segue_counters WHERE id = 1", &[]).await?;
     let (last, forgotten) = counters.map_or((0, 0), |row| (from_bigint(row.get(0)), from_bigint(row.get(1))));
     let Some(after) = after else {
-        return Ok(SessionChangePage {
+        return Ok(SessionListChangePage {
             changes: Vec::new(),
-            next_cursor: SessionChangeCursor(last),
+            next_cursor: SessionListChangeCursor(last),
             misses_deletions: false,
         });
     };
@@ -82,17 +82,17 @@ pub(super) async fn changes_after(
     )
     .await?;
     let to_update = |row: &tokio_postgres::Row| {
-        (from_bigint(row.get("change")), read_list_row(row).entry.map(StoredSessionChange::Updated))
+        (from_bigint(row.get("change")), read_list_row(row).entry.map(StoredSessionListChange::Updated))
     };
     let to_deletion = |row: &tokio_postgres::Row| {
-        (from_bigint(row.get(0)), Some(StoredSessionChange::Deleted(SessionUid(from_bigint(row.get(1))))))
+        (from_bigint(row.get(0)), Some(StoredSessionListChange::Deleted(SessionUid(from_bigint(row.get(1))))))
     };
-    let mut changes: Vec<(u64, Option<StoredSessionChange>)> =
+    let mut changes: Vec<(u64, Option<StoredSessionListChange>)> =
         updated.iter().map(to_update).chain(deleted.iter().map(to_deletion)).collect();
     changes.sort_by_key(|(change, _)| *change);
     changes.truncate(limit);
-    Ok(SessionChangePage {
-        next_cursor: changes.last().map_or(after, |(change, _)| SessionChangeCursor(*change)),
+    Ok(SessionListChangePage {
+        next_cursor: changes.last().map_or(after, |(change, _)| SessionListChangeCursor(*change)),
         changes: changes.into_iter().filter_map(|(_, change)| change).collect(),
         misses_deletions: after.0 < forgotten,
     })

@@ -9,48 +9,49 @@ use tokio_postgres::types::ToSql;
 
 use super::PostgresStoreInner;
 use super::append::{
-    EncodedRecordsAndBodies, JournalInsertColumns, PostgresCommit, SessionAfterAppend, append_commits, journal_ctes,
+    JournalInsertColumns, PostgresEncodedCommit, PostgresEncodedJournalAndBodies, SessionAfterAppend, append_commits,
+    journal_ctes,
 };
-use super::inbox::{NewInboxEntry, deliver, insert_entries};
+use super::inbox::{NewPostgresInboxRow, deliver, insert_entries};
 use super::leases::begin;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, from_bigint, query, to_bigint};
-use super::session_row::{SessionSummaryColumns, namespace_of, reclaim_unused_name};
-use crate::{Error, JournalCommit, NewSubmission, OutgoingSubmission, SessionNameAndUid, SpawnedSession};
+use super::session_row::{PostgresEncodedSessionSummary, namespace_of, reclaim_unused_name};
+use crate::{Error, JournalCommit, NewInboxSubmission, OutgoingInboxSubmission, SessionNameAndUid, SpawnedSession};
 
 /// A commit with deliveries, encoded in the caller's thread.
 #[derive(Debug)]
 pub(super) struct PostgresCommitWithDeliveries {
-    commit: PostgresCommit,
-    spawned: Vec<EncodedSpawn>,
-    outgoing: Vec<OutgoingSubmission>,
+    commit: PostgresEncodedCommit,
+    spawned: Vec<PostgresEncodedChildSession>,
+    outgoing: Vec<OutgoingInboxSubmission>,
 }
 
 #[derive(Debug)]
-struct EncodedSpawn {
+struct PostgresEncodedChildSession {
     session: SessionId,
     head: i64,
-    journal: EncodedRecordsAndBodies,
-    summary: SessionSummaryColumns,
-    entries: Vec<NewSubmission>,
+    journal: PostgresEncodedJournalAndBodies,
+    summary: PostgresEncodedSessionSummary,
+    entries: Vec<NewInboxSubmission>,
 }
 
 impl PostgresCommitWithDeliveries {
     pub(super) fn new(commit: JournalCommit) -> Self {
         Self {
-            commit: PostgresCommit::new(&commit),
-            spawned: commit.spawned.into_iter().map(EncodedSpawn::new).collect(),
+            commit: PostgresEncodedCommit::new(&commit),
+            spawned: commit.spawned.into_iter().map(PostgresEncodedChildSession::new).collect(),
             outgoing: commit.outgoing,
         }
     }
 }
 
-impl EncodedSpawn {
+impl PostgresEncodedChildSession {
     fn new(spawned: SpawnedSession) -> Self {
         Self {
             head: to_bigint(spawned.records.len() as u64),
-            journal: EncodedRecordsAndBodies::new(&spawned.records, &spawned.bodies),
-            summary: SessionSummaryColumns::new(&spawned.session, &spawned.summary),
+            journal: PostgresEncodedJournalAndBodies::new(&spawned.records, &spawned.bodies),
+            summary: PostgresEncodedSessionSummary::new(&spawned.session, &spawned.summary),
             entries: spawned.entries,
             session: spawned.session,
         }
@@ -74,10 +75,10 @@ pub(super) async fn append_with_deliveries(
         }
         spawn_sessions(db, &transaction, spawned, &sender).await?;
     }
-    for OutgoingSubmission { to, expected, submission, bounce } in outgoing {
+    for OutgoingInboxSubmission { to, expected, submission, bounce } in outgoing {
         let delivered = deliver(db, &transaction, to, *expected, submission, Some(&sender)).await?;
         if let (Err(_), Some(bounce)) = (delivered, bounce) {
-            let bounce = NewSubmission { exempt_from_limit: true, ..bounce.clone() };
+            let bounce = NewInboxSubmission { exempt_from_limit: true, ..bounce.clone() };
             // An exempt submission of a session is never refused, and a session that is being deleted needs none.
             let _ = deliver(db, &transaction, &sender.session, Some(sender.uid), &bounce, Some(&sender)).await?;
         }
@@ -109,7 +110,7 @@ static SPAWN: LazyLock<String> = LazyLock::new(|| {
 async fn spawn_sessions(
     db: &PostgresStoreInner,
     transaction: &Transaction<'_>,
-    spawned: &[EncodedSpawn],
+    spawned: &[PostgresEncodedChildSession],
     parent: &SessionNameAndUid,
 ) -> Result<(), PostgresError> {
     let names: Vec<&str> = spawned.iter().map(|child| child.session.as_str()).collect();
@@ -134,7 +135,8 @@ async fn spawn_sessions(
     let mut entries = Vec::new();
     for (n, child) in (1i64..).zip(spawned) {
         let Some(uid) = uids.get(&n) else { continue };
-        let new = |submission| NewInboxEntry { receiver: &child.session, uid: *uid, submission, sender: Some(parent) };
+        let new =
+            |submission| NewPostgresInboxRow { receiver: &child.session, uid: *uid, submission, sender: Some(parent) };
         entries.extend(child.entries.iter().map(new));
     }
     insert_entries(transaction, &entries).await

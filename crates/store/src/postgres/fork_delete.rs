@@ -11,12 +11,12 @@ use super::nodes::send_heartbeat_if_due;
 use super::postgres_error::{PostgresError, corrupted};
 use super::schema::{NOW_MICROS, execute, from_bigint, query, query_opt, to_bigint};
 use super::session_row::{
-    RowLock, SessionSummaryColumns, find_session_name, load_session_row, namespace_of, reclaim_unused_name,
+    PostgresEncodedSessionSummary, RowLock, find_session_name, load_session_row, namespace_of, reclaim_unused_name,
 };
-use crate::{Error, ForkSpec, Lease, NewSubmission, TakeoverPolicy, encoding};
+use crate::{Error, Lease, LeaseTakeoverPolicy, NewInboxSubmission, SessionForkSpec, encoding};
 
 /// Copies the rows of the journal up to `fork.at_seq`; the last row is cut if necessary.
-pub(super) async fn fork_session(db: &PostgresStoreInner, fork: &ForkSpec) -> Result<SessionUid, PostgresError> {
+pub(super) async fn fork_session(db: &PostgresStoreInner, fork: &SessionForkSpec) -> Result<SessionUid, PostgresError> {
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
     let origin = load_session_row(&transaction, &fork.from, RowLock::Share).await?;
@@ -26,7 +26,7 @@ pub(super) async fn fork_session(db: &PostgresStoreInner, fork: &ForkSpec) -> Re
         return Err(Error::ForkOutOfRange { session, at, head }.into());
     }
     reclaim_unused_name(db, &transaction, &fork.to).await?;
-    let (summary, at) = (SessionSummaryColumns::new(&fork.to, &fork.summary), to_bigint(fork.at_seq.0));
+    let (summary, at) = (PostgresEncodedSessionSummary::new(&fork.to, &fork.summary), to_bigint(fork.at_seq.0));
     let row = query_opt(
         &transaction,
         &format!(
@@ -86,7 +86,7 @@ pub(super) async fn begin_delete(db: &PostgresStoreInner, session: &SessionId) -
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
     let session_row = load_session_row(&transaction, session, RowLock::Update).await?;
-    session_row.ensure_not_held(db, &transaction, session, TakeoverPolicy::IfHolderDead).await?;
+    session_row.ensure_not_held(db, &transaction, session, LeaseTakeoverPolicy::IfHolderDead).await?;
     if !session_row.is_being_deleted {
         remember_deletion(&transaction, session_row.uid).await?;
         execute(
@@ -106,12 +106,12 @@ pub(super) async fn begin_delete(db: &PostgresStoreInner, session: &SessionId) -
 pub(super) async fn delete_session(
     db: &PostgresStoreInner,
     session: &SessionId,
-    notice_to_parent: Option<&NewSubmission>,
+    notice_to_parent: Option<&NewInboxSubmission>,
 ) -> Result<(), PostgresError> {
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
     let session_row = load_session_row(&transaction, session, RowLock::Delete).await?;
-    session_row.ensure_not_held(db, &transaction, session, TakeoverPolicy::IfHolderDead).await?;
+    session_row.ensure_not_held(db, &transaction, session, LeaseTakeoverPolicy::IfHolderDead).await?;
     let uid = session_row.uid;
     let child = query(&transaction, "SELECT 1 FROM segue_sessions WHERE parent = $1 LIMIT 1", &[&uid]).await?;
     if !child.is_empty() {
@@ -135,7 +135,7 @@ pub(super) async fn delete_session(
         None => None,
     };
     if let Some((parent, notice)) = parent.zip(notice_to_parent) {
-        let notice = NewSubmission { exempt_from_limit: true, ..notice.clone() };
+        let notice = NewInboxSubmission { exempt_from_limit: true, ..notice.clone() };
         let sender = session_row.name_and_uid(session);
         // A parent that is being deleted needs no notice.
         let _ = deliver(db, &transaction, &parent, session_row.parent_uid(), &notice, Some(&sender)).await?;

@@ -9,16 +9,16 @@ use super::leases::begin;
 use super::postgres_error::{PostgresError, corrupted};
 use super::schema::{execute, from_bigint, now_ms, query, query_opt, to_bigint};
 use super::session_row::{RowLock, load_session_row};
-use crate::inbox::{InboxSize, SubmitterKind, submission_digest};
+use crate::inbox::{InboxSize, InboxSubmitterKind, submission_digest};
 use crate::limits::OUTCOME_RETENTION_MS;
-use crate::{Error, InboxEntry, NewSubmission, SessionNameAndUid, SubmissionStatus, encoding};
+use crate::{Error, InboxEntry, InboxSubmissionStatus, NewInboxSubmission, SessionNameAndUid, encoding};
 
 /// Puts a client's submission into an inbox.
 pub(super) async fn submit(
     db: &PostgresStoreInner,
     session: &SessionId,
     expected: Option<SessionUid>,
-    submission: &NewSubmission,
+    submission: &NewInboxSubmission,
 ) -> Result<SessionUid, PostgresError> {
     let mut client = db.client().await?;
     let transaction = begin(&mut client).await?;
@@ -34,7 +34,7 @@ pub(super) async fn deliver(
     client: &impl GenericClient,
     session: &SessionId,
     expected: Option<SessionUid>,
-    submission: &NewSubmission,
+    submission: &NewInboxSubmission,
     sender: Option<&SessionNameAndUid>,
 ) -> Result<Result<SessionUid, Error>, PostgresError> {
     let (id, digest) = (submission.id.0.cast_signed(), submission_digest(&submission.bytes));
@@ -69,11 +69,11 @@ pub(super) async fn deliver(
         None => {}
     }
     let size = InboxSize { entries: to_size(receiver.get(4)), bytes: to_size(receiver.get(5)) };
-    let submitter = if sender.is_some() { SubmitterKind::Session } else { SubmitterKind::Client };
+    let submitter = if sender.is_some() { InboxSubmitterKind::Session } else { InboxSubmitterKind::Client };
     if let Err(full) = size.ensure_room_for(session, submission, submitter) {
         return Ok(Err(full));
     }
-    insert_entries(client, &[NewInboxEntry { receiver: session, uid, submission, sender }]).await?;
+    insert_entries(client, &[NewPostgresInboxRow { receiver: session, uid, submission, sender }]).await?;
     // The same submission may have been handled between the two statements; then it must not be handled again.
     execute(
         client,
@@ -85,24 +85,24 @@ pub(super) async fn deliver(
         &[&uid, &id, &db.clock_offset_ms(), &to_bigint(OUTCOME_RETENTION_MS)],
     )
     .await?;
-    if submitter == SubmitterKind::Client && receiver.get::<_, i32>(2) > 0 {
+    if submitter == InboxSubmitterKind::Client && receiver.get::<_, i32>(2) > 0 {
         execute(client, "UPDATE segue_sessions SET takeovers = 0 WHERE uid = $1", &[&uid]).await?;
     }
     Ok(Ok(current))
 }
 
 /// An entry that was accepted.
-pub(super) struct NewInboxEntry<'a> {
+pub(super) struct NewPostgresInboxRow<'a> {
     pub(super) receiver: &'a SessionId,
     pub(super) uid: i64,
-    pub(super) submission: &'a NewSubmission,
+    pub(super) submission: &'a NewInboxSubmission,
     pub(super) sender: Option<&'a SessionNameAndUid>,
 }
 
 /// Inserts entries, in this order.
 pub(super) async fn insert_entries(
     client: &impl GenericClient,
-    entries: &[NewInboxEntry<'_>],
+    entries: &[NewPostgresInboxRow<'_>],
 ) -> Result<(), PostgresError> {
     let uids: Vec<i64> = entries.iter().map(|entry| entry.uid).collect();
     let ids: Vec<i64> = entries.iter().map(|entry| entry.submission.id.0.cast_signed()).collect();
@@ -114,7 +114,7 @@ pub(super) async fn insert_entries(
     let sizes: Vec<i64> = entries.iter().map(|entry| to_bigint(entry.submission.bytes.len() as u64)).collect();
     let digests: Vec<Vec<u8>> =
         entries.iter().map(|entry| submission_digest(&entry.submission.bytes).to_vec()).collect();
-    let seal = |entry: &NewInboxEntry<'_>| {
+    let seal = |entry: &NewPostgresInboxRow<'_>| {
         encoding::seal_inbox_entry(entry.receiver, entry.submission.id, &entry.submission.bytes)
     };
     let sealed: Vec<Vec<u8>> = entries.iter().map(seal).collect();
@@ -164,7 +164,7 @@ pub(super) async fn read_outcome(
     db: &PostgresStoreInner,
     session: &SessionId,
     submission: SubmissionId,
-) -> Result<SubmissionStatus, PostgresError> {
+) -> Result<InboxSubmissionStatus, PostgresError> {
     let client = db.client().await?;
     let session_row = load_session_row(&client, session, RowLock::None).await?;
     let row = query_opt(
@@ -177,14 +177,14 @@ pub(super) async fn read_outcome(
         &[&session_row.uid, &submission.0.cast_signed(), &db.clock_offset_ms(), &to_bigint(OUTCOME_RETENTION_MS)],
     )
     .await?;
-    let Some(row) = row else { return Ok(SubmissionStatus::Unknown) };
+    let Some(row) = row else { return Ok(InboxSubmissionStatus::Unknown) };
     if row.get(0) {
-        return Ok(SubmissionStatus::Waiting);
+        return Ok(InboxSubmissionStatus::Waiting);
     }
-    let Some(sealed) = row.get::<_, Option<&[u8]>>(1) else { return Ok(SubmissionStatus::Unknown) };
+    let Some(sealed) = row.get::<_, Option<&[u8]>>(1) else { return Ok(InboxSubmissionStatus::Unknown) };
     let outcome = encoding::unseal_outcome(session, submission, sealed)
         .map_err(|detail| corrupted(session, format!("the outcome of submission {submission}: {detail}")))?;
-    Ok(SubmissionStatus::Handled { outcome })
+    Ok(InboxSubmissionStatus::Handled { outcome })
 }
 
 /// Returns the sessions that this node holds and that have entries.

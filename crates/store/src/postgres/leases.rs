@@ -9,7 +9,7 @@ use super::nodes::{lease_expiry, send_heartbeat_if_due};
 use super::postgres_error::PostgresError;
 use super::schema::{from_bigint, query, query_opt, to_bigint};
 use super::session_row::{PostgresSessionRow, RowLock, load_session_row, namespace_of, reclaim_unused_name};
-use crate::{Error, InboxEmptiness, Lease, TakeoverPolicy};
+use crate::{Error, InboxEmptiness, Lease, LeaseTakeoverPolicy};
 
 /// Begins a transaction at the isolation level that the statements were written for.
 pub(super) async fn begin(client: &mut Client) -> Result<Transaction<'_>, PostgresError> {
@@ -47,7 +47,7 @@ pub(super) async fn create_session(db: &PostgresStoreInner, session: &SessionId)
 pub(super) async fn acquire_lease(
     db: &PostgresStoreInner,
     session: &SessionId,
-    takeover: TakeoverPolicy,
+    takeover: LeaseTakeoverPolicy,
 ) -> Result<Lease, PostgresError> {
     send_heartbeat_if_due(db).await?;
     let mut client = db.client().await?;

@@ -8,7 +8,7 @@ use super::nodes::find_other_holder;
 use super::postgres_error::PostgresError;
 use super::schema::{NOW_MICROS, execute, from_bigint, query_opt, to_bigint};
 use crate::catalog::name_namespace;
-use crate::{Error, SessionNameAndUid, SessionSummary, TakeoverPolicy, encoding};
+use crate::{Error, LeaseTakeoverPolicy, SessionNameAndUid, SessionSummary, encoding};
 
 /// A session's row.
 pub(super) struct PostgresSessionRow {
@@ -55,13 +55,13 @@ impl PostgresSessionRow {
         db: &PostgresStoreInner,
         client: &impl GenericClient,
         session: &SessionId,
-        takeover: TakeoverPolicy,
+        takeover: LeaseTakeoverPolicy,
     ) -> Result<(), PostgresError> {
         let Some(holder) = find_other_holder(db, client, self.holder).await? else { return Ok(()) };
         let is_free = match takeover {
-            TakeoverPolicy::IfHolderEnded => false,
-            TakeoverPolicy::IfHolderDead => holder.is_expired,
-            TakeoverPolicy::Force => true,
+            LeaseTakeoverPolicy::IfHolderEnded => false,
+            LeaseTakeoverPolicy::IfHolderDead => holder.is_expired,
+            LeaseTakeoverPolicy::Force => true,
         };
         if is_free {
             tracing::info!(%session, holder = holder.name, ?takeover, "taking over the lease of another node");
@@ -130,7 +130,7 @@ pub(super) async fn reclaim_unused_name(
     let sql = format!("SELECT changed_at < {NOW_MICROS} - $2::bigint * 1000 FROM segue_sessions WHERE uid = $1");
     let row = query_opt(client, &sql, &[&old_row.uid, &to_bigint(db.lease_ms)]).await?;
     let is_abandoned = row.is_some_and(|row| row.get(0));
-    match old_row.ensure_not_held(db, client, session, TakeoverPolicy::IfHolderDead).await {
+    match old_row.ensure_not_held(db, client, session, LeaseTakeoverPolicy::IfHolderDead).await {
         Err(PostgresError::Refused(_)) if !is_abandoned => return Err(exists()),
         Err(PostgresError::Refused(_)) => {}
         held => held?,
@@ -142,13 +142,13 @@ pub(super) async fn reclaim_unused_name(
 
 /// A session's summary in the form of its columns.
 #[derive(Debug)]
-pub(super) struct SessionSummaryColumns {
+pub(super) struct PostgresEncodedSessionSummary {
     pub(super) sealed: Vec<u8>,
     pub(super) updated_at: i64,
     pub(super) due_at: Option<i64>,
 }
 
-impl SessionSummaryColumns {
+impl PostgresEncodedSessionSummary {
     pub(super) fn new(session: &SessionId, summary: &SessionSummary) -> Self {
         Self {
             sealed: encoding::seal_summary(session, summary),

@@ -11,8 +11,8 @@ use super::{PostgresStore, PostgresStoreInner, run_operation};
 use crate::limits::{BUCKET_FILL_MS, SHARED_ROWS_PRUNED_MAX};
 use crate::{
     ConcurrencySlotLease, ConcurrencySlotRequest, Error, RateLimitTokenGrant, RateLimitTokenRequest, SharedMeters,
-    SharedRecordRead, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition, SharedRecordWriteOutcome,
-    SharedRecords, UsageAccountUpdate, UsageAmounts,
+    SharedRecordReadOutcome, SharedRecordVersion, SharedRecordWrite, SharedRecordWriteCondition,
+    SharedRecordWriteOutcome, SharedRecords, UsageAccountUpdate, UsageAmounts,
 };
 
 const READING: &str = "reading what the nodes share";
@@ -20,7 +20,11 @@ const WRITING: &str = "writing what the nodes share";
 
 #[async_trait]
 impl SharedRecords for PostgresStore {
-    async fn read_record(&self, name: &str, known: Option<SharedRecordVersion>) -> Result<SharedRecordRead, Error> {
+    async fn read_record(
+        &self,
+        name: &str,
+        known: Option<SharedRecordVersion>,
+    ) -> Result<SharedRecordReadOutcome, Error> {
         let name = name.to_owned();
         run_operation!(self, READING.to_owned(), (name, known), |db| read_record(db, &name, known)).await
     }
@@ -66,7 +70,7 @@ async fn read_record(
     db: &PostgresStoreInner,
     name: &str,
     known: Option<SharedRecordVersion>,
-) -> Result<SharedRecordRead, PostgresError> {
+) -> Result<SharedRecordReadOutcome, PostgresError> {
     let known = known.map(|version| to_bigint(version.0));
     let sql = format!(
         "SELECT version, CASE WHEN version IS DISTINCT FROM $2 THEN data END FROM segue_records
@@ -75,10 +79,12 @@ async fn read_record(
     );
     let row = query_opt(&db.client().await?, &sql, &[&name, &known, &db.clock_offset_ms()]).await?;
     Ok(match row {
-        None => SharedRecordRead::Missing,
+        None => SharedRecordReadOutcome::Missing,
         Some(row) => match row.get::<_, Option<Vec<u8>>>(1) {
-            None => SharedRecordRead::Unchanged,
-            Some(bytes) => SharedRecordRead::Found { version: SharedRecordVersion(from_bigint(row.get(0))), bytes },
+            None => SharedRecordReadOutcome::Unchanged,
+            Some(bytes) => {
+                SharedRecordReadOutcome::Found { version: SharedRecordVersion(from_bigint(row.get(0))), bytes }
+            }
         },
     })
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::body_index::SqliteStoreConnection;
-use super::sqlite_error::{TransactionError, map_file_error, map_store_error};
+use super::sqlite_error::{SqliteTransactionError, map_file_error, map_store_error};
 use super::{private_files, read, schema};
 use crate::{Error, IntegrityReport};
 
@@ -64,8 +64,8 @@ fn copy_and_check(from: &Path, part: &Path) -> Result<IntegrityReport, BackupErr
     drop(source);
     let copy: SqliteStoreConnection = schema::open_writer_connection(part)?.into();
     let report = read::check_integrity(&copy).map_err(|error| match error {
-        TransactionError::Sql(error) => map_store_error(&error, part),
-        TransactionError::Rejected(error) | TransactionError::Failed(error) => error,
+        SqliteTransactionError::Sql(error) => map_store_error(&error, part),
+        SqliteTransactionError::Rejected(error) | SqliteTransactionError::Failed(error) => error,
     })?;
     drop(copy);
     file.sync_all().map_err(|error| map_file_error(&error, part))?;

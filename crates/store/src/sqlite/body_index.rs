@@ -24,7 +24,7 @@ const BODY_ADDRESS_BYTES: usize = 16;
 #[derive(Debug)]
 pub(super) struct SqliteStoreConnection {
     db: Connection,
-    unindexed: RefCell<PendingBodyIndexEntries>,
+    unindexed: RefCell<UnindexedBodyEntries>,
 }
 
 impl Deref for SqliteStoreConnection {
@@ -42,17 +42,17 @@ impl From<Connection> for SqliteStoreConnection {
 }
 
 #[derive(Debug, Default)]
-struct PendingBodyIndexEntries {
+struct UnindexedBodyEntries {
     /// The addresses in the list, in the order of the index.
     listed: BTreeSet<BodyIndexEntry>,
     /// The last row of the list that was read or written.
     last_row: i64,
     /// The changes of the current transaction, which are applied to this copy on commit.
-    change: PendingBodyIndexChanges,
+    change: UnindexedBodyEntryChanges,
 }
 
 #[derive(Debug, Default)]
-struct PendingBodyIndexChanges {
+struct UnindexedBodyEntryChanges {
     added: BTreeSet<BodyIndexEntry>,
     /// Whether the whole list was moved to the index.
     flushed: bool,
@@ -107,7 +107,7 @@ impl SqliteStoreConnection {
         self.move_body_addresses_to_index(&mut self.unindexed.borrow_mut())
     }
 
-    fn move_body_addresses_to_index(&self, addresses: &mut PendingBodyIndexEntries) -> Result<(), rusqlite::Error> {
+    fn move_body_addresses_to_index(&self, addresses: &mut UnindexedBodyEntries) -> Result<(), rusqlite::Error> {
         let mut moved = std::mem::take(&mut addresses.change.added);
         if !addresses.change.flushed {
             moved.extend(&addresses.listed);
@@ -151,12 +151,12 @@ impl SqliteStoreConnection {
 
     /// Drops the transaction's changes.
     pub(super) fn on_rollback(&self) {
-        self.unindexed.borrow_mut().change = PendingBodyIndexChanges::default();
+        self.unindexed.borrow_mut().change = UnindexedBodyEntryChanges::default();
     }
 
     fn append_body_address_row(
         &self,
-        addresses: &mut PendingBodyIndexEntries,
+        addresses: &mut UnindexedBodyEntries,
         data: &[u8],
     ) -> Result<(), rusqlite::Error> {
         let next = addresses.change.last_row.unwrap_or(addresses.last_row) + 1;

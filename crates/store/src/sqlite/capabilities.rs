@@ -7,16 +7,16 @@ use segue_core::body::BodyId;
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid, SubmissionId};
 
 use super::body_index::SqliteStoreConnection;
-use super::inbox::EncodedSubmission;
+use super::inbox::SqliteEncodedInboxSubmission;
 use super::process_lock::ProcessLivenessLock;
 use super::writer::WalErasureRequirement;
 use super::{SqliteStore, catalog, fork_delete, inbox, leases, read, write};
-use crate::encoding;
 use crate::{
-    Error, ForkSpec, InboxEmptiness, InboxEntry, InboxStore, IntegrityReport, JournalCommit, JournalReader,
-    JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, NewSubmission, PendingWorkPage,
-    PendingWorkQuery, SessionCatalog, SessionChangeCursor, SessionChangePage, SessionListPage, SessionNameAndUid,
-    SessionQuery, Snapshot, StoreMaintenance, SubmissionStatus, TakeoverPolicy, validate_session_id,
+    Error, InboxEmptiness, InboxEntry, InboxStore, InboxSubmissionStatus, IntegrityReport, JournalCommit,
+    JournalReader, JournalRecord, JournalWriter, Lease, LeaseRenewalResult, LeaseStore, LeaseTakeoverPolicy,
+    NewInboxSubmission, PendingWorkPage, PendingWorkQuery, SessionCatalog, SessionForkSpec, SessionListChangeCursor,
+    SessionListChangePage, SessionListPage, SessionNameAndUid, SessionQuery, Snapshot, StoreMaintenance, encoding,
+    validate_session_id,
 };
 
 #[async_trait]
@@ -53,7 +53,7 @@ impl JournalWriter for SqliteStore {
 
     async fn append_commit(&self, commit: JournalCommit) -> Result<Seq, Error> {
         commit.validate()?;
-        let prepared = write::EncodedCommit::from_commit(&commit);
+        let prepared = write::SqliteEncodedCommit::from_commit(&commit);
         let (bytes, clock) = (prepared.byte_len(), self.clock.clone());
         self.run_write(&commit.session, bytes, WalErasureRequirement::NotRequired, move |db, node| {
             write::append_commit(db, &prepared, node, &clock)
@@ -70,7 +70,7 @@ impl JournalWriter for SqliteStore {
         self.run_write(session, bytes, WalErasureRequirement::NotRequired, work).await
     }
 
-    async fn fork_session(&self, fork: ForkSpec) -> Result<SessionUid, Error> {
+    async fn fork_session(&self, fork: SessionForkSpec) -> Result<SessionUid, Error> {
         validate_session_id(&fork.to)?;
         let session = fork.from.clone();
         self.run_write(&session, 0, WalErasureRequirement::NotRequired, move |db, node| {
@@ -87,7 +87,11 @@ impl JournalWriter for SqliteStore {
         .await
     }
 
-    async fn delete_session(&self, session: &SessionId, notice_to_parent: Option<NewSubmission>) -> Result<(), Error> {
+    async fn delete_session(
+        &self,
+        session: &SessionId,
+        notice_to_parent: Option<NewInboxSubmission>,
+    ) -> Result<(), Error> {
         let (name, now) = (session.clone(), self.clock.now());
         self.run_write(session, 0, WalErasureRequirement::Required, move |db, node| {
             fork_delete::delete_session(db, &name, notice_to_parent.as_ref(), node, now)
@@ -98,7 +102,7 @@ impl JournalWriter for SqliteStore {
 
 #[async_trait]
 impl LeaseStore for SqliteStore {
-    async fn acquire_lease(&self, session: &SessionId, takeover: TakeoverPolicy) -> Result<Lease, Error> {
+    async fn acquire_lease(&self, session: &SessionId, takeover: LeaseTakeoverPolicy) -> Result<Lease, Error> {
         let name = session.clone();
         self.run_write(session, 0, WalErasureRequirement::NotRequired, move |db, node| {
             leases::acquire_lease(db, &name, takeover, node)
@@ -130,9 +134,9 @@ impl InboxStore for SqliteStore {
         &self,
         session: &SessionId,
         expected: Option<SessionUid>,
-        submission: NewSubmission,
+        submission: NewInboxSubmission,
     ) -> Result<SessionUid, Error> {
-        let encoded = EncodedSubmission::new(session, &submission);
+        let encoded = SqliteEncodedInboxSubmission::new(session, &submission);
         let (name, bytes, now) = (session.clone(), encoded.byte_len(), self.clock.now());
         self.run_write(session, bytes, WalErasureRequirement::NotRequired, move |db, _| {
             inbox::submit(db, &name, expected, &encoded, now)
@@ -144,7 +148,11 @@ impl InboxStore for SqliteStore {
         self.run_session_read(session, move |db, session| inbox::read_inbox(db, session, limit)).await
     }
 
-    async fn read_outcome(&self, session: &SessionId, submission: SubmissionId) -> Result<SubmissionStatus, Error> {
+    async fn read_outcome(
+        &self,
+        session: &SessionId,
+        submission: SubmissionId,
+    ) -> Result<InboxSubmissionStatus, Error> {
         let now = self.clock.now();
         self.run_session_read(session, move |db, session| inbox::read_outcome(db, session, submission, now)).await
     }
@@ -184,9 +192,9 @@ impl SessionCatalog for SqliteStore {
 
     async fn changes_after(
         &self,
-        after: Option<SessionChangeCursor>,
+        after: Option<SessionListChangeCursor>,
         limit: usize,
-    ) -> Result<SessionChangePage, Error> {
+    ) -> Result<SessionListChangePage, Error> {
         self.run_store_read(move |db| catalog::changes_after(db, after, limit)).await
     }
 }

@@ -8,15 +8,14 @@ use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 use super::inbox::read_name_and_uid;
 use super::read::read_session_body_refs;
 use super::session_row::{find_session_name, load_session_row, newest_change, sortable_time};
-use super::sqlite_error::TransactionError;
+use super::sqlite_error::SqliteTransactionError;
 use crate::catalog::{SessionPageBuilder, SessionScanControl, name_namespace};
-use crate::encoding;
 use crate::limits::TAKEOVERS_WITHOUT_PROGRESS_MAX;
 use crate::search::PreparedSearchTerm;
 use crate::{
-    PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor, SessionChangePage,
-    SessionListCursor, SessionListPage, SessionNameAndUid, SessionQuery, SessionWithPendingWork, StoredSessionChange,
-    StoredSessionListEntry,
+    PendingWorkCursor, PendingWorkPage, PendingWorkQuery, PendingWorkStatus, SessionListChangeCursor,
+    SessionListChangePage, SessionListCursor, SessionListPage, SessionNameAndUid, SessionQuery, SessionWithPendingWork,
+    StoredSessionListChange, StoredSessionListEntry, encoding,
 };
 
 /// The columns that [`read_list_row`] reads.
@@ -30,7 +29,7 @@ struct SqliteSessionListRow {
     entry: Option<StoredSessionListEntry>,
 }
 
-pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<SessionListPage, TransactionError> {
+pub(super) fn list_sessions(db: &Connection, query: &SessionQuery) -> Result<SessionListPage, SqliteTransactionError> {
     let term = query.text.as_deref().map(PreparedSearchTerm::new);
     let namespace = query.name_prefix.as_deref().and_then(name_namespace);
     let (index, namespace_filter) = match namespace {
@@ -115,7 +114,10 @@ fn find_session_excerpt(
     Ok(None)
 }
 
-pub(super) fn parent_of(db: &Connection, session: &SessionId) -> Result<Option<SessionNameAndUid>, TransactionError> {
+pub(super) fn parent_of(
+    db: &Connection,
+    session: &SessionId,
+) -> Result<Option<SessionNameAndUid>, SqliteTransactionError> {
     let Some(uid) = load_session_row(db, session)?.parent else { return Ok(None) };
     Ok(find_session_name(db, uid)?.map(|session| SessionNameAndUid { session, uid }))
 }
@@ -124,7 +126,7 @@ pub(super) fn children_of(
     db: &Connection,
     parent: SessionUid,
     limit: usize,
-) -> Result<Vec<SessionNameAndUid>, TransactionError> {
+) -> Result<Vec<SessionNameAndUid>, SqliteTransactionError> {
     let mut query = db.prepare_cached(
         "SELECT name, uid FROM sessions INDEXED BY sessions_by_parent WHERE parent = ?1 ORDER BY uid LIMIT ?2",
     )?;
@@ -136,7 +138,10 @@ pub(super) fn has_children(db: &Connection, parent: SessionUid) -> Result<bool, 
     db.prepare_cached("SELECT 1 FROM sessions INDEXED BY sessions_by_parent WHERE parent = ?1")?.exists([parent.0])
 }
 
-pub(super) fn sessions_to_delete(db: &Connection, limit: usize) -> Result<Vec<SessionNameAndUid>, TransactionError> {
+pub(super) fn sessions_to_delete(
+    db: &Connection,
+    limit: usize,
+) -> Result<Vec<SessionNameAndUid>, SqliteTransactionError> {
     let mut query = db.prepare_cached(
         "SELECT name, uid FROM sessions INDEXED BY sessions_to_delete WHERE is_being_deleted = 1 ORDER BY uid LIMIT ?1",
     )?;
@@ -147,7 +152,7 @@ pub(super) fn sessions_to_delete(db: &Connection, limit: usize) -> Result<Vec<Se
 pub(super) fn sessions_with_pending_work(
     db: &Connection,
     query: &PendingWorkQuery,
-) -> Result<PendingWorkPage, TransactionError> {
+) -> Result<PendingWorkPage, SqliteTransactionError> {
     let mut rows = db.prepare_cached(
         "SELECT wake_at, uid, name FROM sessions INDEXED BY sessions_by_wake_time
          WHERE wake_at <= ?1 AND (wake_at, uid) > (?2, ?3) AND takeovers < ?4 ORDER BY wake_at, uid LIMIT ?5",
@@ -172,12 +177,12 @@ pub(super) fn sessions_with_pending_work(
 
 pub(super) fn changes_after(
     db: &Connection,
-    after: Option<SessionChangeCursor>,
+    after: Option<SessionListChangeCursor>,
     limit: usize,
-) -> Result<SessionChangePage, TransactionError> {
+) -> Result<SessionListChangePage, SqliteTransactionError> {
     let Some(after) = after else {
-        let next_cursor = SessionChangeCursor(newest_change(db)?.cast_unsigned());
-        return Ok(SessionChangePage { changes: Vec::new(), next_cursor, misses_deletions: false });
+        let next_cursor = SessionListChangeCursor(newest_change(db)?.cast_unsigned());
+        return Ok(SessionListChangePage { changes: Vec::new(), next_cursor, misses_deletions: false });
     };
     let bounds = [sortable_time(after.0), row_limit(limit)];
     let mut updated = db.prepare_cached(&format!(
@@ -189,15 +194,15 @@ pub(super) fn changes_after(
         db.prepare_cached("SELECT change, uid FROM deletions WHERE change > ?1 ORDER BY change LIMIT ?2")?;
     let deleted = deleted.query_map(bounds, |row| Ok((row.get(0)?, SessionUid(row.get(1)?))))?;
     let deleted: Vec<(u64, SessionUid)> = deleted.collect::<Result<_, _>>()?;
-    let updated = updated.into_iter().map(|row| (row.change, row.entry.map(StoredSessionChange::Updated)));
-    let deleted = deleted.into_iter().map(|(change, uid)| (change, Some(StoredSessionChange::Deleted(uid))));
-    let mut changes: Vec<(u64, Option<StoredSessionChange>)> = updated.chain(deleted).collect();
+    let updated = updated.into_iter().map(|row| (row.change, row.entry.map(StoredSessionListChange::Updated)));
+    let deleted = deleted.into_iter().map(|(change, uid)| (change, Some(StoredSessionListChange::Deleted(uid))));
+    let mut changes: Vec<(u64, Option<StoredSessionListChange>)> = updated.chain(deleted).collect();
     changes.sort_by_key(|(change, _)| *change);
     changes.truncate(limit);
     let forgotten: Option<u64> =
         db.prepare_cached("SELECT forgotten_deletion FROM store")?.query_row([], |row| row.get(0)).optional()?;
-    Ok(SessionChangePage {
-        next_cursor: changes.last().map_or(after, |(change, _)| SessionChangeCursor(*change)),
+    Ok(SessionListChangePage {
+        next_cursor: changes.last().map_or(after, |(change, _)| SessionListChangeCursor(*change)),
         changes: changes.into_iter().filter_map(|(_, change)| change).collect(),
         misses_deletions: after.0 < forgotten.unwrap_or_default(),
     })

@@ -5,40 +5,43 @@ use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 
 use super::body_index::SqliteStoreConnection;
 use super::inbox::{
-    DrainedInboxRow, EncodedSubmission, EncodedSubmissionOutcome, deliver, drain_entries, find_drained_rows,
+    SqliteDrainedInboxRow, SqliteEncodedInboxSubmission, SqliteEncodedSubmissionOutcome, deliver, drain_entries,
+    find_drained_rows,
 };
 use super::process_lock::ProcessLivenessLock;
-use super::session_row::{EncodedSessionSummary, NewSessionRow, SqliteSessionRow, ensure_name_is_free, insert_session};
-use super::sqlite_error::TransactionError;
-use super::write::EncodedJournalRowsAndBodies;
-use crate::{JournalCommit, OutgoingSubmission, SpawnedSession};
+use super::session_row::{
+    NewSqliteSessionRow, SqliteEncodedSessionSummary, SqliteSessionRow, ensure_name_is_free, insert_session,
+};
+use super::sqlite_error::SqliteTransactionError;
+use super::write::SqliteEncodedJournalAndBodies;
+use crate::{JournalCommit, OutgoingInboxSubmission, SpawnedSession};
 
 /// Deliveries, encoded in the caller's thread.
 pub(super) struct EncodedInboxAndChildWrites {
-    drained: Vec<EncodedSubmissionOutcome>,
-    spawned: Vec<EncodedSpawn>,
-    outgoing: Vec<EncodedOutgoingSubmission>,
+    drained: Vec<SqliteEncodedSubmissionOutcome>,
+    spawned: Vec<SqliteEncodedChildSession>,
+    outgoing: Vec<SqliteEncodedOutgoingSubmission>,
 }
 
-struct EncodedSpawn {
+struct SqliteEncodedChildSession {
     session: SessionId,
     head: Seq,
-    journal: EncodedJournalRowsAndBodies,
-    summary: EncodedSessionSummary,
-    entries: Vec<EncodedSubmission>,
+    journal: SqliteEncodedJournalAndBodies,
+    summary: SqliteEncodedSessionSummary,
+    entries: Vec<SqliteEncodedInboxSubmission>,
 }
 
-struct EncodedOutgoingSubmission {
+struct SqliteEncodedOutgoingSubmission {
     to: SessionId,
     expected: Option<SessionUid>,
-    submission: EncodedSubmission,
-    bounce: Option<EncodedSubmission>,
+    submission: SqliteEncodedInboxSubmission,
+    bounce: Option<SqliteEncodedInboxSubmission>,
 }
 
 /// Deliveries that the store accepts, and what the check found.
 pub(super) struct CheckedInboxAndChildWrites<'a> {
     deliveries: &'a EncodedInboxAndChildWrites,
-    drained_rows: Vec<DrainedInboxRow>,
+    drained_rows: Vec<SqliteDrainedInboxRow>,
 }
 
 impl EncodedInboxAndChildWrites {
@@ -47,27 +50,33 @@ impl EncodedInboxAndChildWrites {
         if commit.drained.is_empty() && commit.spawned.is_empty() && commit.outgoing.is_empty() {
             return None;
         }
-        let encode_outgoing = |outgoing: &OutgoingSubmission| EncodedOutgoingSubmission {
+        let encode_outgoing = |outgoing: &OutgoingInboxSubmission| SqliteEncodedOutgoingSubmission {
             to: outgoing.to.clone(),
             expected: outgoing.expected,
-            submission: EncodedSubmission::new(&outgoing.to, &outgoing.submission),
+            submission: SqliteEncodedInboxSubmission::new(&outgoing.to, &outgoing.submission),
             bounce: outgoing
                 .bounce
                 .as_ref()
-                .map(|bounce| EncodedSubmission::new_exempt_from_limit(&commit.session, bounce)),
+                .map(|bounce| SqliteEncodedInboxSubmission::new_exempt_from_limit(&commit.session, bounce)),
         };
         Some(Self {
-            drained: commit.drained.iter().map(|entry| EncodedSubmissionOutcome::new(&commit.session, entry)).collect(),
-            spawned: commit.spawned.iter().map(EncodedSpawn::new).collect(),
+            drained: commit
+                .drained
+                .iter()
+                .map(|entry| SqliteEncodedSubmissionOutcome::new(&commit.session, entry))
+                .collect(),
+            spawned: commit.spawned.iter().map(SqliteEncodedChildSession::new).collect(),
             outgoing: commit.outgoing.iter().map(encode_outgoing).collect(),
         })
     }
 
     pub(super) fn byte_len(&self) -> usize {
-        let entries = |entries: &[EncodedSubmission]| entries.iter().map(EncodedSubmission::byte_len).sum::<usize>();
+        let entries = |entries: &[SqliteEncodedInboxSubmission]| {
+            entries.iter().map(SqliteEncodedInboxSubmission::byte_len).sum::<usize>()
+        };
         let spawned = self.spawned.iter().map(|spawned| spawned.journal.byte_len() + entries(&spawned.entries));
         let outgoing = self.outgoing.iter().map(|outgoing| outgoing.submission.byte_len());
-        self.drained.iter().map(EncodedSubmissionOutcome::byte_len).chain(spawned).chain(outgoing).sum()
+        self.drained.iter().map(SqliteEncodedSubmissionOutcome::byte_len).chain(spawned).chain(outgoing).sum()
     }
 
     /// Rejects the commit if an entry is gone, a name is taken, or the session may not spawn any more. Writes nothing.
@@ -77,7 +86,7 @@ impl EncodedInboxAndChildWrites {
         session: &SessionId,
         session_row: &SqliteSessionRow,
         node: &ProcessLivenessLock,
-    ) -> Result<CheckedInboxAndChildWrites<'_>, TransactionError> {
+    ) -> Result<CheckedInboxAndChildWrites<'_>, SqliteTransactionError> {
         let drained_rows = find_drained_rows(db, session, session_row, &self.drained)?;
         if !self.spawned.is_empty() {
             session_row.ensure_not_being_deleted(session)?;
@@ -89,18 +98,18 @@ impl EncodedInboxAndChildWrites {
     }
 }
 
-impl EncodedSpawn {
+impl SqliteEncodedChildSession {
     fn new(spawned: &SpawnedSession) -> Self {
         let session = &spawned.session;
         Self {
             session: session.clone(),
             head: Seq(spawned.records.len() as u64),
-            journal: EncodedJournalRowsAndBodies::new(session, &spawned.records, &spawned.bodies),
-            summary: EncodedSessionSummary::new(session, &spawned.summary),
+            journal: SqliteEncodedJournalAndBodies::new(session, &spawned.records, &spawned.bodies),
+            summary: SqliteEncodedSessionSummary::new(session, &spawned.summary),
             entries: spawned
                 .entries
                 .iter()
-                .map(|entry| EncodedSubmission::new_exempt_from_limit(session, entry))
+                .map(|entry| SqliteEncodedInboxSubmission::new_exempt_from_limit(session, entry))
                 .collect(),
         }
     }
@@ -121,9 +130,9 @@ impl CheckedInboxAndChildWrites<'_> {
             drain_entries(db, session_row, &deliveries.drained, drained_rows, now)?;
         }
         for spawned in &deliveries.spawned {
-            let EncodedSpawn { session, head, journal, summary, entries } = spawned;
+            let SqliteEncodedChildSession { session, head, journal, summary, entries } = spawned;
             let parent = Some(sender.uid);
-            let new = NewSessionRow { session, head: *head, holder: None, parent, summary: Some(summary) };
+            let new = NewSqliteSessionRow { session, head: *head, holder: None, parent, summary: Some(summary) };
             let child = insert_session(db, &new)?;
             journal.insert(db, child.key)?;
             for entry in entries {
@@ -132,7 +141,7 @@ impl CheckedInboxAndChildWrites<'_> {
             }
         }
         for outgoing in &deliveries.outgoing {
-            let EncodedOutgoingSubmission { to, expected, submission, bounce } = outgoing;
+            let SqliteEncodedOutgoingSubmission { to, expected, submission, bounce } = outgoing;
             let delivered = deliver(db, to, *expected, submission, Some(&sender), now)?;
             if let (Err(_), Some(bounce)) = (delivered, bounce) {
                 // An exempt submission of a session is never refused, and a session that is being deleted needs none.

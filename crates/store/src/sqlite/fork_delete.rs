@@ -7,41 +7,45 @@ use segue_core::ids::{Seq, SessionId, SessionUid, UnixMillis};
 
 use super::body_index::SqliteStoreConnection;
 use super::catalog::has_children;
-use super::inbox::{EncodedSubmission, deliver};
+use super::inbox::{SqliteEncodedInboxSubmission, deliver};
 use super::leases::set_holder;
 use super::process_lock::ProcessLivenessLock;
 use super::session_row::{
-    EncodedSessionSummary, NewSessionRow, ensure_name_is_free, find_session_name, insert_session, load_session_row,
-    newest_change,
+    NewSqliteSessionRow, SqliteEncodedSessionSummary, ensure_name_is_free, find_session_name, insert_session,
+    load_session_row, newest_change,
 };
-use super::sqlite_error::TransactionError;
+use super::sqlite_error::SqliteTransactionError;
 use super::write::insert_journal_row;
-use crate::encoding;
 use crate::limits::REMEMBERED_DELETIONS_MAX;
-use crate::{Error, ForkSpec, Lease, NewSubmission};
+use crate::{Error, Lease, NewInboxSubmission, SessionForkSpec, encoding};
 
 /// Copies the rows of the journal up to `fork.at_seq`; the last row is cut if necessary.
 pub(super) fn fork_session(
     db: &Connection,
-    fork: &ForkSpec,
+    fork: &SessionForkSpec,
     node: &ProcessLivenessLock,
-) -> Result<SessionUid, TransactionError> {
+) -> Result<SessionUid, SqliteTransactionError> {
     let origin = load_session_row(db, &fork.from)?;
     origin.ensure_not_being_deleted(&fork.from)?;
     if fork.at_seq > origin.head || fork.at_seq == Seq(0) {
-        return Err(TransactionError::Rejected(Error::ForkOutOfRange {
+        return Err(SqliteTransactionError::Rejected(Error::ForkOutOfRange {
             session: fork.from.clone(),
             at: fork.at_seq,
             head: origin.head,
         }));
     }
     ensure_name_is_free(db, &fork.to, node)?;
-    let summary = EncodedSessionSummary::new(&fork.to, &fork.summary);
-    let new =
-        NewSessionRow { session: &fork.to, head: fork.at_seq, holder: None, parent: None, summary: Some(&summary) };
+    let summary = SqliteEncodedSessionSummary::new(&fork.to, &fork.summary);
+    let new = NewSqliteSessionRow {
+        session: &fork.to,
+        head: fork.at_seq,
+        holder: None,
+        parent: None,
+        summary: Some(&summary),
+    };
     let copy = insert_session(db, &new)?;
     let corrupted =
-        |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: fork.from.clone(), detail });
+        |detail: String| SqliteTransactionError::Failed(Error::SessionCorrupted { session: fork.from.clone(), detail });
     let mut last = Seq(0);
     // Read one by one by sequence number, because the same table is being written.
     while last < fork.at_seq {
@@ -75,7 +79,7 @@ pub(super) fn begin_delete(
     db: &Connection,
     session: &SessionId,
     node: &ProcessLivenessLock,
-) -> Result<Lease, TransactionError> {
+) -> Result<Lease, SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     session_row.ensure_not_held(session, node)?;
     if !session_row.is_being_deleted {
@@ -92,14 +96,14 @@ pub(super) fn begin_delete(
 pub(super) fn delete_session(
     db: &SqliteStoreConnection,
     session: &SessionId,
-    notice_to_parent: Option<&NewSubmission>,
+    notice_to_parent: Option<&NewInboxSubmission>,
     node: &ProcessLivenessLock,
     now: UnixMillis,
-) -> Result<(), TransactionError> {
+) -> Result<(), SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     session_row.ensure_not_held(session, node)?;
     if has_children(db, session_row.uid)? {
-        return Err(TransactionError::Rejected(Error::HasChildren { session: session.clone() }));
+        return Err(SqliteTransactionError::Rejected(Error::HasChildren { session: session.clone() }));
     }
     db.flush_body_addresses_to_index()?;
     for body in collect_session_bodies(db, session_row.key, session_row.head, session)? {
@@ -125,7 +129,7 @@ pub(super) fn delete_session(
     };
     if let Some((parent, notice)) = parent.zip(notice_to_parent) {
         let (encoded, sender) =
-            (EncodedSubmission::new_exempt_from_limit(&parent, notice), session_row.name_and_uid(session));
+            (SqliteEncodedInboxSubmission::new_exempt_from_limit(&parent, notice), session_row.name_and_uid(session));
         // A parent that is being deleted needs no notice.
         let _ = deliver(db, &parent, session_row.parent, &encoded, Some(&sender), now)?;
     }
@@ -147,9 +151,9 @@ fn remember_deletion(db: &Connection, uid: SessionUid) -> Result<(), rusqlite::E
     Ok(())
 }
 
-type JournalRow = (Option<Vec<u8>>, Vec<u8>);
+type SqliteJournalRow = (Option<Vec<u8>>, Vec<u8>);
 
-fn read_journal_row(db: &Connection, session: i64, first: Seq) -> Result<Option<JournalRow>, rusqlite::Error> {
+fn read_journal_row(db: &Connection, session: i64, first: Seq) -> Result<Option<SqliteJournalRow>, rusqlite::Error> {
     db.prepare_cached("SELECT bodies, data FROM journal WHERE session = ?1 AND first = ?2")?
         .query_row(params![session, first.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()

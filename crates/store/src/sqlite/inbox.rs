@@ -4,28 +4,29 @@ use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::ids::{SessionId, SessionUid, SubmissionId, UnixMillis};
 
 use super::session_row::{SqliteSessionRow, find_session_row, load_session_row};
-use super::sqlite_error::TransactionError;
-use crate::encoding;
-use crate::inbox::{SubmitterKind, submission_digest};
+use super::sqlite_error::SqliteTransactionError;
+use crate::inbox::{InboxSubmitterKind, submission_digest};
 use crate::limits::{OUTCOME_RETENTION_MS, OUTCOMES_PRUNED_PER_COMMIT_MAX};
-use crate::{Error, HandledInboxEntry, InboxEntry, NewSubmission, SessionNameAndUid, SubmissionStatus};
+use crate::{
+    Error, HandledInboxEntry, InboxEntry, InboxSubmissionStatus, NewInboxSubmission, SessionNameAndUid, encoding,
+};
 
 /// A submission, encoded in the caller's thread.
-pub(super) struct EncodedSubmission {
-    submission: NewSubmission,
+pub(super) struct SqliteEncodedInboxSubmission {
+    submission: NewInboxSubmission,
     digest: [u8; 16],
     sealed: Vec<u8>,
 }
 
-impl EncodedSubmission {
-    pub(super) fn new(receiver: &SessionId, submission: &NewSubmission) -> Self {
+impl SqliteEncodedInboxSubmission {
+    pub(super) fn new(receiver: &SessionId, submission: &NewInboxSubmission) -> Self {
         let sealed = encoding::seal_inbox_entry(receiver, submission.id, &submission.bytes);
         Self { submission: submission.clone(), digest: submission_digest(&submission.bytes), sealed }
     }
 
     /// Encodes a submission that is never refused because of the limit.
-    pub(super) fn new_exempt_from_limit(receiver: &SessionId, submission: &NewSubmission) -> Self {
-        Self::new(receiver, &NewSubmission { exempt_from_limit: true, ..submission.clone() })
+    pub(super) fn new_exempt_from_limit(receiver: &SessionId, submission: &NewInboxSubmission) -> Self {
+        Self::new(receiver, &NewInboxSubmission { exempt_from_limit: true, ..submission.clone() })
     }
 
     pub(super) fn byte_len(&self) -> usize {
@@ -34,12 +35,12 @@ impl EncodedSubmission {
 }
 
 /// The outcome of an entry, encoded in the caller's thread.
-pub(super) struct EncodedSubmissionOutcome {
+pub(super) struct SqliteEncodedSubmissionOutcome {
     submission: SubmissionId,
     sealed: Vec<u8>,
 }
 
-impl EncodedSubmissionOutcome {
+impl SqliteEncodedSubmissionOutcome {
     pub(super) fn new(session: &SessionId, drained: &HandledInboxEntry) -> Self {
         let sealed = encoding::seal_outcome(session, drained.id, &drained.outcome);
         Self { submission: drained.id, sealed }
@@ -51,7 +52,7 @@ impl EncodedSubmissionOutcome {
 }
 
 /// A row of `inbox` that a commit drains.
-pub(super) struct DrainedInboxRow {
+pub(super) struct SqliteDrainedInboxRow {
     id: i64,
     bytes: i64,
     digest: Vec<u8>,
@@ -62,10 +63,10 @@ pub(super) fn submit(
     db: &Connection,
     session: &SessionId,
     expected: Option<SessionUid>,
-    submission: &EncodedSubmission,
+    submission: &SqliteEncodedInboxSubmission,
     now: UnixMillis,
-) -> Result<SessionUid, TransactionError> {
-    let uid = deliver(db, session, expected, submission, None, now)?.map_err(TransactionError::Rejected)?;
+) -> Result<SessionUid, SqliteTransactionError> {
+    let uid = deliver(db, session, expected, submission, None, now)?.map_err(SqliteTransactionError::Rejected)?;
     prune_outcomes(db, now)?;
     Ok(uid)
 }
@@ -76,11 +77,11 @@ pub(super) fn deliver(
     db: &Connection,
     session: &SessionId,
     expected: Option<SessionUid>,
-    encoded: &EncodedSubmission,
+    encoded: &SqliteEncodedInboxSubmission,
     sender: Option<&SessionNameAndUid>,
     now: UnixMillis,
 ) -> Result<Result<SessionUid, Error>, rusqlite::Error> {
-    let EncodedSubmission { submission, digest, sealed } = encoded;
+    let SqliteEncodedInboxSubmission { submission, digest, sealed } = encoded;
     let receiver = find_session_row(db, session)?.filter(|receiver| receiver.head.0 > 0);
     let Some(receiver) = receiver else { return Ok(Err(Error::NoSuchSession { session: session.clone() })) };
     let current = receiver.uid;
@@ -97,7 +98,7 @@ pub(super) fn deliver(
         }
         None => {}
     }
-    let submitter = if sender.is_some() { SubmitterKind::Session } else { SubmitterKind::Client };
+    let submitter = if sender.is_some() { InboxSubmitterKind::Session } else { InboxSubmitterKind::Client };
     if let Err(full) = receiver.inbox.ensure_room_for(session, submission, submitter) {
         return Ok(Err(full));
     }
@@ -115,7 +116,7 @@ pub(super) fn deliver(
         digest,
         sealed
     ])?;
-    let takeovers = if submitter == SubmitterKind::Client { 0 } else { receiver.takeovers };
+    let takeovers = if submitter == InboxSubmitterKind::Client { 0 } else { receiver.takeovers };
     db.prepare_cached(
         "UPDATE sessions SET inbox_entries = inbox_entries + 1, inbox_bytes = inbox_bytes + ?2, wake_at = 0,
          takeovers = ?3 WHERE key = ?1",
@@ -129,16 +130,17 @@ pub(super) fn find_drained_rows(
     db: &Connection,
     session: &SessionId,
     session_row: &SqliteSessionRow,
-    drained: &[EncodedSubmissionOutcome],
-) -> Result<Vec<DrainedInboxRow>, TransactionError> {
+    drained: &[SqliteEncodedSubmissionOutcome],
+) -> Result<Vec<SqliteDrainedInboxRow>, SqliteTransactionError> {
     let mut query = db.prepare_cached("SELECT id, bytes, digest FROM inbox WHERE session = ?1 AND submission = ?2")?;
-    let read =
-        |row: &rusqlite::Row<'_>| Ok(DrainedInboxRow { id: row.get(0)?, bytes: row.get(1)?, digest: row.get(2)? });
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(SqliteDrainedInboxRow { id: row.get(0)?, bytes: row.get(1)?, digest: row.get(2)? })
+    };
     let mut rows = Vec::with_capacity(drained.len());
-    for EncodedSubmissionOutcome { submission, .. } in drained {
+    for SqliteEncodedSubmissionOutcome { submission, .. } in drained {
         let found = query.query_row(params![session_row.uid.0, submission.0.cast_signed()], read).optional()?;
         let gone = || Error::EntryGone { session: session.clone(), submission: *submission };
-        rows.push(found.ok_or_else(|| TransactionError::Rejected(gone()))?);
+        rows.push(found.ok_or_else(|| SqliteTransactionError::Rejected(gone()))?);
     }
     Ok(rows)
 }
@@ -147,8 +149,8 @@ pub(super) fn find_drained_rows(
 pub(super) fn drain_entries(
     db: &Connection,
     session_row: &SqliteSessionRow,
-    drained: &[EncodedSubmissionOutcome],
-    rows: &[DrainedInboxRow],
+    drained: &[SqliteEncodedSubmissionOutcome],
+    rows: &[SqliteDrainedInboxRow],
     now: UnixMillis,
 ) -> Result<(), rusqlite::Error> {
     for (outcome, row) in drained.iter().zip(rows) {
@@ -206,7 +208,7 @@ pub(super) fn read_inbox(
     db: &Connection,
     session: &SessionId,
     limit: usize,
-) -> Result<Vec<InboxEntry>, TransactionError> {
+) -> Result<Vec<InboxEntry>, SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     let mut query = db.prepare_cached(
         "SELECT submission, at, sender, sender_uid, data FROM inbox WHERE session = ?1 ORDER BY id LIMIT ?2",
@@ -234,20 +236,20 @@ pub(super) fn read_outcome(
     session: &SessionId,
     submission: SubmissionId,
     now: UnixMillis,
-) -> Result<SubmissionStatus, TransactionError> {
+) -> Result<InboxSubmissionStatus, SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     let key = [session_row.uid.0.cast_signed(), submission.0.cast_signed()];
     if db.prepare_cached("SELECT 1 FROM inbox WHERE session = ?1 AND submission = ?2")?.exists(key)? {
-        return Ok(SubmissionStatus::Waiting);
+        return Ok(InboxSubmissionStatus::Waiting);
     }
     let sealed: Option<Vec<u8>> = db
         .prepare_cached("SELECT data FROM outcomes WHERE session = ?1 AND submission = ?2 AND at >= ?3")?
         .query_row(params![key[0], key[1], oldest_kept_outcome_at(now)], |row| row.get(0))
         .optional()?;
-    let Some(sealed) = sealed else { return Ok(SubmissionStatus::Unknown) };
+    let Some(sealed) = sealed else { return Ok(InboxSubmissionStatus::Unknown) };
     let outcome = encoding::unseal_outcome(session, submission, &sealed)
         .map_err(|detail| corrupted(session, format!("the outcome of submission {submission}: {detail}")))?;
-    Ok(SubmissionStatus::Handled { outcome })
+    Ok(InboxSubmissionStatus::Handled { outcome })
 }
 
 /// Returns the sessions that `holder` holds and that have entries.
@@ -255,7 +257,7 @@ pub(super) fn held_sessions_with_entries(
     db: &Connection,
     holder: &str,
     limit: usize,
-) -> Result<Vec<SessionNameAndUid>, TransactionError> {
+) -> Result<Vec<SessionNameAndUid>, SqliteTransactionError> {
     let mut query = db.prepare_cached(
         "SELECT name, uid FROM sessions INDEXED BY sessions_with_entries
          WHERE lease_holder = ?1 AND inbox_entries > 0 ORDER BY uid LIMIT ?2",
@@ -269,6 +271,6 @@ pub(super) fn read_name_and_uid(row: &rusqlite::Row<'_>) -> Result<SessionNameAn
     Ok(SessionNameAndUid { session: row.get::<_, String>(0)?.into(), uid: SessionUid(row.get(1)?) })
 }
 
-fn corrupted(session: &SessionId, detail: String) -> TransactionError {
-    TransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail })
+fn corrupted(session: &SessionId, detail: String) -> SqliteTransactionError {
+    SqliteTransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail })
 }

@@ -5,19 +5,19 @@ use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 
 use super::process_lock::ProcessLivenessLock;
 use super::session_row::{
-    NewSessionRow, SqliteSessionRow, ensure_name_is_free, find_session_row, insert_session, load_session_row,
+    NewSqliteSessionRow, SqliteSessionRow, ensure_name_is_free, find_session_row, insert_session, load_session_row,
     next_epoch,
 };
-use super::sqlite_error::TransactionError;
-use crate::{InboxEmptiness, Lease, LeaseRenewalResult, LostLease, TakeoverPolicy};
+use super::sqlite_error::SqliteTransactionError;
+use crate::{InboxEmptiness, Lease, LeaseRenewalResult, LeaseTakeoverPolicy, LostLease};
 
 pub(super) fn create_session(
     db: &Connection,
     session: &SessionId,
     node: &ProcessLivenessLock,
-) -> Result<Lease, TransactionError> {
+) -> Result<Lease, SqliteTransactionError> {
     ensure_name_is_free(db, session, node)?;
-    let new = NewSessionRow { session, head: Seq(0), holder: Some(node.name()), parent: None, summary: None };
+    let new = NewSqliteSessionRow { session, head: Seq(0), holder: Some(node.name()), parent: None, summary: None };
     let session_row = insert_session(db, &new)?;
     Ok(session_row.lease(session_row.epoch))
 }
@@ -25,14 +25,16 @@ pub(super) fn create_session(
 pub(super) fn acquire_lease(
     db: &Connection,
     session: &SessionId,
-    takeover: TakeoverPolicy,
+    takeover: LeaseTakeoverPolicy,
     node: &ProcessLivenessLock,
-) -> Result<Lease, TransactionError> {
+) -> Result<Lease, SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     session_row.ensure_not_being_deleted(session)?;
     match takeover {
-        TakeoverPolicy::IfHolderEnded | TakeoverPolicy::IfHolderDead => session_row.ensure_not_held(session, node)?,
-        TakeoverPolicy::Force => {}
+        LeaseTakeoverPolicy::IfHolderEnded | LeaseTakeoverPolicy::IfHolderDead => {
+            session_row.ensure_not_held(session, node)?
+        }
+        LeaseTakeoverPolicy::Force => {}
     }
     let epoch = set_holder(db, &session_row, node)?;
     if let Some(holder) = session_row.holder.as_deref().filter(|holder| *holder != node.name()) {
@@ -46,7 +48,7 @@ pub(super) fn acquire_lease(
 pub(super) fn find_lost_leases(
     db: &Connection,
     held: &[(SessionId, LeaseEpoch)],
-) -> Result<LeaseRenewalResult, TransactionError> {
+) -> Result<LeaseRenewalResult, SqliteTransactionError> {
     let mut renewal = LeaseRenewalResult { expires_at: None, lost: Vec::new() };
     for (session, epoch) in held {
         let current = find_session_row(db, session)?.map(|session_row| session_row.epoch);
@@ -61,7 +63,7 @@ pub(super) fn release_lease(
     db: &Connection,
     session: &SessionId,
     epoch: LeaseEpoch,
-) -> Result<InboxEmptiness, TransactionError> {
+) -> Result<InboxEmptiness, SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     session_row.ensure_not_fenced(session, epoch)?;
     let epoch = next_epoch(db)?;

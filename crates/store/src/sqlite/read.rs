@@ -10,9 +10,9 @@ use segue_core::ids::{Seq, SessionId};
 use super::body_index::SqliteStoreConnection;
 use super::inbox::read_inbox;
 use super::session_row::{SqliteSessionRow, load_session_row};
-use super::sqlite_error::TransactionError;
+use super::sqlite_error::SqliteTransactionError;
 use super::write::body_address_prefix;
-use crate::encoding::{self, BodyRef};
+use crate::encoding::{self, JournalRowBodyRef};
 use crate::inbox::InboxSize;
 use crate::{Error, IntegrityReport, JournalRecord, Snapshot};
 
@@ -21,14 +21,14 @@ pub(super) fn read_records(
     session: &SessionId,
     after: Seq,
     limit: usize,
-) -> Result<Vec<JournalRecord>, TransactionError> {
+) -> Result<Vec<JournalRecord>, SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     let mut found = Vec::new();
     if after >= session_row.head || limit == 0 {
         return Ok(found);
     }
     let corrupted =
-        |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail });
+        |detail: String| SqliteTransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail });
     let mut commits = db.prepare_cached(
         "SELECT first, data FROM journal WHERE session = ?1 AND first >=
          (SELECT max(first) FROM journal WHERE session = ?1 AND first <= ?2) ORDER BY first",
@@ -61,10 +61,10 @@ pub(super) fn read_records(
     }
 }
 
-pub(super) fn read_heads(db: &Connection, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, TransactionError> {
+pub(super) fn read_heads(db: &Connection, sessions: &[SessionId]) -> Result<Vec<Option<Seq>>, SqliteTransactionError> {
     let head = |session: &SessionId| match load_session_row(db, session) {
         Ok(session_row) => Ok(Some(session_row.head)),
-        Err(TransactionError::Rejected(Error::NoSuchSession { .. })) => Ok(None),
+        Err(SqliteTransactionError::Rejected(Error::NoSuchSession { .. })) => Ok(None),
         Err(error) => Err(error),
     };
     sessions.iter().map(head).collect()
@@ -74,7 +74,7 @@ pub(super) fn read_bodies(
     db: &SqliteStoreConnection,
     session: &SessionId,
     ids: &[BodyId],
-) -> Result<Vec<Arc<str>>, TransactionError> {
+) -> Result<Vec<Arc<str>>, SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     // If the list of new addresses cannot be read, bodies are found without it.
     let _ = db.read_new_body_addresses();
@@ -86,7 +86,7 @@ fn read_body(
     session: &SessionId,
     session_row: &SqliteSessionRow,
     id: BodyId,
-) -> Result<Arc<str>, TransactionError> {
+) -> Result<Arc<str>, SqliteTransactionError> {
     let mut corruption = None;
     let mut find_in_rows = |body_rows: Vec<i64>| {
         for body_row in body_rows {
@@ -111,9 +111,9 @@ fn read_body(
     let session = session.clone();
     Err(match corruption {
         Some(detail) => {
-            TransactionError::Failed(Error::SessionCorrupted { session, detail: format!("body {id}: {detail}") })
+            SqliteTransactionError::Failed(Error::SessionCorrupted { session, detail: format!("body {id}: {detail}") })
         }
-        None => TransactionError::Rejected(Error::NoSuchBody { session, body: id }),
+        None => SqliteTransactionError::Rejected(Error::NoSuchBody { session, body: id }),
     })
 }
 
@@ -133,7 +133,7 @@ fn read_text_row(
     Ok(Some(decode_body_text(row.get_ref(1)?.as_blob()?, id)))
 }
 
-pub(super) fn load_snapshot(db: &Connection, session: &SessionId) -> Result<Option<Snapshot>, TransactionError> {
+pub(super) fn load_snapshot(db: &Connection, session: &SessionId) -> Result<Option<Snapshot>, SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     let read = |row: &rusqlite::Row<'_>| Ok((Seq(row.get(0)?), row.get::<_, u32>(1)?, row.get::<_, Vec<u8>>(2)?));
     let stored = db
@@ -147,7 +147,7 @@ pub(super) fn load_snapshot(db: &Connection, session: &SessionId) -> Result<Opti
 }
 
 /// Checks each session with separate small reads, so that damage to one does not hide damage to another.
-pub(super) fn check_integrity(db: &SqliteStoreConnection) -> Result<IntegrityReport, TransactionError> {
+pub(super) fn check_integrity(db: &SqliteStoreConnection) -> Result<IntegrityReport, SqliteTransactionError> {
     let mut report = IntegrityReport::default();
     match run_quick_check(db) {
         Ok(problems) => report.store_problems = problems,
@@ -173,16 +173,20 @@ pub(super) fn check_integrity(db: &SqliteStoreConnection) -> Result<IntegrityRep
     Ok(report)
 }
 
-fn check_session_integrity(db: &SqliteStoreConnection, key: i64, session: &SessionId) -> Result<(), TransactionError> {
+fn check_session_integrity(
+    db: &SqliteStoreConnection,
+    key: i64,
+    session: &SessionId,
+) -> Result<(), SqliteTransactionError> {
     read_records(db, session, Seq(0), usize::MAX)?;
     let corrupted =
-        |detail: String| TransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail });
+        |detail: String| SqliteTransactionError::Failed(Error::SessionCorrupted { session: session.clone(), detail });
     let (counted, found) = (load_session_row(db, session)?.inbox, read_inbox(db, session, usize::MAX)?);
     let found = InboxSize { entries: found.len(), bytes: found.iter().map(|entry| entry.bytes.len()).sum() };
     if counted != found {
         return Err(corrupted(format!("its inbox has {} entries, but {} are counted", found.entries, counted.entries)));
     }
-    for BodyRef { body: body_row, .. } in read_session_body_refs(db, key)?.map_err(corrupted)? {
+    for JournalRowBodyRef { body: body_row, .. } in read_session_body_refs(db, key)?.map_err(corrupted)? {
         let found = db
             .prepare_cached("SELECT owner, address, text FROM bodies WHERE id = ?1")?
             .query_row([body_row], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, Vec<u8>>(2)?)))
@@ -225,7 +229,7 @@ fn decode_body_text(packed: &[u8], id: BodyId) -> Result<Arc<str>, String> {
 pub(super) fn read_session_body_refs(
     db: &Connection,
     key: i64,
-) -> Result<Result<Vec<BodyRef>, String>, rusqlite::Error> {
+) -> Result<Result<Vec<JournalRowBodyRef>, String>, rusqlite::Error> {
     let mut query =
         db.prepare_cached("SELECT bodies FROM journal WHERE session = ?1 AND bodies IS NOT NULL ORDER BY first")?;
     let lists = query.query_map([key], |row| row.get::<_, Vec<u8>>(0))?.collect::<Result<Vec<_>, _>>()?;

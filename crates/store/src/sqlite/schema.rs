@@ -6,7 +6,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use segue_core::ids::SessionId;
 
 use super::private_files;
-use super::session_row::EncodedSessionSummary;
+use super::session_row::SqliteEncodedSessionSummary;
 use super::sqlite_error::{map_file_error, map_store_error};
 use crate::catalog::name_namespace;
 use crate::limits::CACHED_STATEMENTS_MAX;
@@ -184,7 +184,7 @@ fn fill_catalog_columns(db: &Connection) -> Result<(), rusqlite::Error> {
         let Some(sealed) = sealed else { continue };
         let session = SessionId::from(name);
         let summary = encoding::unseal_summary(&session, &sealed).ok();
-        let summary = summary.map(|summary| EncodedSessionSummary::new(&session, &summary));
+        let summary = summary.map(|summary| SqliteEncodedSessionSummary::new(&session, &summary));
         let due_at = summary.as_ref().map_or(Some(0), |summary| summary.due_at);
         let updated_at = summary.map(|summary| summary.updated_at);
         update.execute(params![key, name_namespace(session.as_str()), updated_at, due_at])?;

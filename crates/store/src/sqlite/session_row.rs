@@ -4,11 +4,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 use segue_core::ids::{LeaseEpoch, Seq, SessionId, SessionUid};
 
 use super::process_lock::ProcessLivenessLock;
-use super::sqlite_error::TransactionError;
+use super::sqlite_error::SqliteTransactionError;
 use crate::catalog::name_namespace;
-use crate::encoding;
 use crate::inbox::InboxSize;
-use crate::{Error, InboxEmptiness, Lease, SessionNameAndUid, SessionSummary};
+use crate::{Error, InboxEmptiness, Lease, SessionNameAndUid, SessionSummary, encoding};
 
 /// A session's row.
 pub(super) struct SqliteSessionRow {
@@ -48,37 +47,44 @@ impl SqliteSessionRow {
         &self,
         session: &SessionId,
         node: &ProcessLivenessLock,
-    ) -> Result<(), TransactionError> {
+    ) -> Result<(), SqliteTransactionError> {
         let Some(holder) = &self.holder else { return Ok(()) };
         let what = || format!("checking whether the holder of session `{session}` is alive");
         let held = || Error::HeldByOtherProcess { session: session.clone(), by: holder.clone() };
         match node.is_held_by_live_other(holder) {
             Ok(false) => Ok(()),
-            Ok(true) => Err(TransactionError::Rejected(held())),
-            Err(error) => Err(TransactionError::Rejected(Error::Io { what: what(), detail: error.to_string() })),
+            Ok(true) => Err(SqliteTransactionError::Rejected(held())),
+            Err(error) => Err(SqliteTransactionError::Rejected(Error::Io { what: what(), detail: error.to_string() })),
         }
     }
 
-    pub(super) fn ensure_not_fenced(&self, session: &SessionId, epoch: LeaseEpoch) -> Result<(), TransactionError> {
+    pub(super) fn ensure_not_fenced(
+        &self,
+        session: &SessionId,
+        epoch: LeaseEpoch,
+    ) -> Result<(), SqliteTransactionError> {
         if self.epoch == epoch {
             return Ok(());
         }
         tracing::warn!(%session, epoch = epoch.0, current_epoch = self.epoch.0, "write fenced: the lease is lost");
-        Err(TransactionError::Rejected(Error::Fenced { session: session.clone(), epoch, current: self.epoch }))
+        Err(SqliteTransactionError::Rejected(Error::Fenced { session: session.clone(), epoch, current: self.epoch }))
     }
 
-    pub(super) fn ensure_not_being_deleted(&self, session: &SessionId) -> Result<(), TransactionError> {
+    pub(super) fn ensure_not_being_deleted(&self, session: &SessionId) -> Result<(), SqliteTransactionError> {
         if self.is_being_deleted {
-            return Err(TransactionError::Rejected(Error::BeingDeleted { session: session.clone() }));
+            return Err(SqliteTransactionError::Rejected(Error::BeingDeleted { session: session.clone() }));
         }
         Ok(())
     }
 }
 
 /// Returns the row of a session that must exist.
-pub(super) fn load_session_row(db: &Connection, session: &SessionId) -> Result<SqliteSessionRow, TransactionError> {
+pub(super) fn load_session_row(
+    db: &Connection,
+    session: &SessionId,
+) -> Result<SqliteSessionRow, SqliteTransactionError> {
     find_session_row(db, session)?
-        .ok_or_else(|| TransactionError::Rejected(Error::NoSuchSession { session: session.clone() }))
+        .ok_or_else(|| SqliteTransactionError::Rejected(Error::NoSuchSession { session: session.clone() }))
 }
 
 pub(super) fn find_session_row(
@@ -118,22 +124,22 @@ pub(super) fn ensure_name_is_free(
     db: &Connection,
     session: &SessionId,
     node: &ProcessLivenessLock,
-) -> Result<(), TransactionError> {
+) -> Result<(), SqliteTransactionError> {
     let Some(old_row) = find_session_row(db, session)? else { return Ok(()) };
     if old_row.head > Seq(0) || old_row.ensure_not_held(session, node).is_err() {
-        return Err(TransactionError::Rejected(Error::SessionExists { session: session.clone() }));
+        return Err(SqliteTransactionError::Rejected(Error::SessionExists { session: session.clone() }));
     }
     Ok(())
 }
 
 /// A session's summary in the form of its columns.
-pub(super) struct EncodedSessionSummary {
+pub(super) struct SqliteEncodedSessionSummary {
     pub(super) sealed: Vec<u8>,
     pub(super) updated_at: i64,
     pub(super) due_at: Option<u64>,
 }
 
-impl EncodedSessionSummary {
+impl SqliteEncodedSessionSummary {
     pub(super) fn new(session: &SessionId, summary: &SessionSummary) -> Self {
         Self {
             sealed: encoding::seal_summary(session, summary),
@@ -149,16 +155,19 @@ pub(super) fn sortable_time(millis: u64) -> i64 {
 }
 
 /// A new row of `sessions`.
-pub(super) struct NewSessionRow<'a> {
+pub(super) struct NewSqliteSessionRow<'a> {
     pub(super) session: &'a SessionId,
     pub(super) head: Seq,
     pub(super) holder: Option<&'a str>,
     pub(super) parent: Option<SessionUid>,
-    pub(super) summary: Option<&'a EncodedSessionSummary>,
+    pub(super) summary: Option<&'a SqliteEncodedSessionSummary>,
 }
 
 /// Inserts a session under a name that is free. Its first epoch is its uid.
-pub(super) fn insert_session(db: &Connection, new: &NewSessionRow<'_>) -> Result<SqliteSessionRow, rusqlite::Error> {
+pub(super) fn insert_session(
+    db: &Connection,
+    new: &NewSqliteSessionRow<'_>,
+) -> Result<SqliteSessionRow, rusqlite::Error> {
     // What remains of a session without records that no process holds. The key may be reused, and nothing of the old
     // session may remain.
     if let Some(old_row) = find_session_row(db, new.session)? {

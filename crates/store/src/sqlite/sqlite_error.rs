@@ -12,7 +12,7 @@ const SQLITE_IOERR_SHMSIZE: i32 = 10 | 19 << 8;
 
 /// Why an operation within a transaction failed.
 #[derive(Debug)]
-pub(super) enum TransactionError {
+pub(super) enum SqliteTransactionError {
     /// Refused before it wrote anything; other operations in the same transaction are not affected.
     Rejected(Error),
     /// Failed after it may have written; the transaction must not be committed.
@@ -20,13 +20,13 @@ pub(super) enum TransactionError {
     Sql(rusqlite::Error),
 }
 
-impl From<rusqlite::Error> for TransactionError {
+impl From<rusqlite::Error> for SqliteTransactionError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl TransactionError {
+impl SqliteTransactionError {
     /// Returns whether SQLite found a page of the file damaged.
     pub(super) fn is_damaged_page(&self) -> bool {
         let Self::Sql(error) = self else { return false };

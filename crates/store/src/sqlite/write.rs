@@ -7,43 +7,43 @@ use segue_core::ids::{LeaseEpoch, Seq, SessionId};
 use super::body_index::SqliteStoreConnection;
 use super::deliveries::EncodedInboxAndChildWrites;
 use super::process_lock::ProcessLivenessLock;
-use super::session_row::{EncodedSessionSummary, NEWEST_CHANGE, SqliteSessionRow, load_session_row};
-use super::sqlite_error::TransactionError;
-use crate::encoding::{self, BodyRef};
-use crate::{CommitBody, Error, JournalCommit, JournalRecord, Snapshot, StoreClock};
+use super::session_row::{NEWEST_CHANGE, SqliteEncodedSessionSummary, SqliteSessionRow, load_session_row};
+use super::sqlite_error::SqliteTransactionError;
+use crate::encoding::{self, JournalRowBodyRef};
+use crate::{CommittedTextBody, Error, JournalCommit, JournalRecord, Snapshot, StoreClock};
 
 /// Writes the file's format number again, which changes nothing but needs everything that a commit needs.
-pub(super) fn rewrite_format_number(db: &Connection) -> Result<(), TransactionError> {
+pub(super) fn rewrite_format_number(db: &Connection) -> Result<(), SqliteTransactionError> {
     let format: i32 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     Ok(db.pragma_update(None, "user_version", format)?)
 }
 
 /// A commit, encoded in the caller's thread.
-pub(super) struct EncodedCommit {
+pub(super) struct SqliteEncodedCommit {
     session: SessionId,
     epoch: LeaseEpoch,
     expected_head: Seq,
     head: Seq,
-    journal: EncodedJournalRowsAndBodies,
-    summary: Option<EncodedSessionSummary>,
+    journal: SqliteEncodedJournalAndBodies,
+    summary: Option<SqliteEncodedSessionSummary>,
     /// Most commits have none.
     deliveries: Option<Box<EncodedInboxAndChildWrites>>,
     shows_progress: bool,
 }
 
 /// Encoded records and the bodies that come with them.
-pub(super) struct EncodedJournalRowsAndBodies {
-    rows: Vec<EncodedJournalRow>,
-    bodies: Vec<EncodedBody>,
+pub(super) struct SqliteEncodedJournalAndBodies {
+    rows: Vec<SqliteEncodedJournalRow>,
+    bodies: Vec<SqliteEncodedTextBody>,
 }
 
 /// The encoded records of one row.
-struct EncodedJournalRow {
+struct SqliteEncodedJournalRow {
     first: Seq,
     data: Vec<u8>,
 }
 
-struct EncodedBody {
+struct SqliteEncodedTextBody {
     id: BodyId,
     packed: Vec<u8>,
     is_visible: bool,
@@ -52,15 +52,15 @@ struct EncodedBody {
     record_offset: u64,
 }
 
-impl EncodedCommit {
+impl SqliteEncodedCommit {
     pub(super) fn from_commit(commit: &JournalCommit) -> Self {
         Self {
             session: commit.session.clone(),
             epoch: commit.epoch,
             expected_head: commit.expected_head,
             head: commit.new_head(),
-            journal: EncodedJournalRowsAndBodies::new(&commit.session, &commit.records, &commit.bodies),
-            summary: commit.summary.as_ref().map(|summary| EncodedSessionSummary::new(&commit.session, summary)),
+            journal: SqliteEncodedJournalAndBodies::new(&commit.session, &commit.records, &commit.bodies),
+            summary: commit.summary.as_ref().map(|summary| SqliteEncodedSessionSummary::new(&commit.session, summary)),
             deliveries: EncodedInboxAndChildWrites::from_commit(commit).map(Box::new),
             shows_progress: commit.shows_progress,
         }
@@ -72,16 +72,17 @@ impl EncodedCommit {
     }
 }
 
-impl EncodedJournalRowsAndBodies {
-    pub(super) fn new(session: &SessionId, records: &[JournalRecord], bodies: &[CommitBody]) -> Self {
+impl SqliteEncodedJournalAndBodies {
+    pub(super) fn new(session: &SessionId, records: &[JournalRecord], bodies: &[CommittedTextBody]) -> Self {
         let encode_row = |records: &[JournalRecord]| {
             let first = records.first().map_or(Seq(1), |record| record.seq);
-            EncodedJournalRow { first, data: encoding::seal_records(session, first, records) }
+            SqliteEncodedJournalRow { first, data: encoding::seal_records(session, first, records) }
         };
-        let rows: Vec<EncodedJournalRow> = encoding::split_into_rows(records).into_iter().map(encode_row).collect();
-        let encode_body = |body: &CommitBody| {
+        let rows: Vec<SqliteEncodedJournalRow> =
+            encoding::split_into_rows(records).into_iter().map(encode_row).collect();
+        let encode_body = |body: &CommittedTextBody| {
             let row = rows.partition_point(|row| row.first <= body.first_used_by).saturating_sub(1);
-            EncodedBody {
+            SqliteEncodedTextBody {
                 id: body.text.id,
                 packed: encoding::compress_text(&body.text.text),
                 is_visible: body.text.kind == BodyVisibility::Conversation,
@@ -106,7 +107,7 @@ impl EncodedJournalRowsAndBodies {
             // A body that becomes visible is listed again: it may have been internal before.
             if is_new || body.is_visible {
                 let (is_visible, record_offset) = (body.is_visible, body.record_offset);
-                body_refs[body.row].push(BodyRef { body: body_row, is_visible, record_offset });
+                body_refs[body.row].push(JournalRowBodyRef { body: body_row, is_visible, record_offset });
             }
         }
         for (row, body_refs) in self.rows.iter().zip(body_refs) {
@@ -120,15 +121,15 @@ impl EncodedJournalRowsAndBodies {
 /// share the transaction.
 pub(super) fn append_commit(
     db: &SqliteStoreConnection,
-    commit: &EncodedCommit,
+    commit: &SqliteEncodedCommit,
     node: &ProcessLivenessLock,
     clock: &StoreClock,
-) -> Result<Seq, TransactionError> {
+) -> Result<Seq, SqliteTransactionError> {
     let session = load_session_row(db, &commit.session)?;
     session.ensure_not_fenced(&commit.session, commit.epoch)?;
     if session.head != commit.expected_head {
         let (session, expected, head) = (commit.session.clone(), commit.expected_head, session.head);
-        return Err(TransactionError::Rejected(Error::Conflict { session, expected, head }));
+        return Err(SqliteTransactionError::Rejected(Error::Conflict { session, expected, head }));
     }
     let checked_deliveries = match &commit.deliveries {
         Some(deliveries) => Some(deliveries.check(db, &commit.session, &session, node)?),
@@ -149,7 +150,7 @@ pub(super) fn append_commit(
 fn update_head_and_summary(
     db: &Connection,
     session: &SqliteSessionRow,
-    commit: &EncodedCommit,
+    commit: &SqliteEncodedCommit,
 ) -> Result<(), rusqlite::Error> {
     let head = commit.head.0;
     match &commit.summary {
@@ -178,7 +179,7 @@ pub(super) fn insert_journal_row(
     db: &Connection,
     session: i64,
     first: Seq,
-    body_refs: &[BodyRef],
+    body_refs: &[JournalRowBodyRef],
     data: &[u8],
 ) -> Result<(), rusqlite::Error> {
     let body_refs = (!body_refs.is_empty()).then(|| encoding::encode_body_refs(body_refs));
@@ -193,7 +194,7 @@ pub(super) fn save_snapshot(
     session: &SessionId,
     snapshot: &Snapshot,
     sealed: &[u8],
-) -> Result<(), TransactionError> {
+) -> Result<(), SqliteTransactionError> {
     let session_row = load_session_row(db, session)?;
     if snapshot.seq <= session_row.head {
         db.prepare_cached(
@@ -217,7 +218,7 @@ pub(super) fn body_address_prefix(id: BodyId) -> i64 {
 fn insert_or_share_body(
     db: &SqliteStoreConnection,
     session: i64,
-    body: &EncodedBody,
+    body: &SqliteEncodedTextBody,
 ) -> Result<(i64, bool), rusqlite::Error> {
     let address = body_address_prefix(body.id);
     for body_row in db.find_body_rows(address)? {

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use super::body_index::SqliteStoreConnection;
 use super::schema::{BUSY_TIMEOUT_MS, open_reader_connection};
-use super::sqlite_error::{TransactionError, map_file_error};
+use super::sqlite_error::{SqliteTransactionError, map_file_error};
 use crate::Error;
 
 /// Bytes written between two background checkpoints.
@@ -44,25 +44,25 @@ pub(super) enum WalErasureRequirement {
 }
 
 /// A unit of work within a transaction. It may run again after a rollback.
-pub(super) trait WriteJob: Send {
+pub(super) trait SqliteWriteJob: Send {
     /// Runs the job. A job that is refused must not have written anything.
-    fn run(&mut self, db: &SqliteStoreConnection) -> Result<(), TransactionError>;
+    fn run(&mut self, db: &SqliteStoreConnection) -> Result<(), SqliteTransactionError>;
     /// Sends the result, or the error, to the waiting caller.
-    fn send_result(self: Box<Self>, error: Option<&TransactionError>);
+    fn send_result(self: Box<Self>, error: Option<&SqliteTransactionError>);
     fn byte_len(&self) -> usize;
     fn wal_erasure(&self) -> WalErasureRequirement;
 }
 
 /// The sending side of the queue of jobs.
 #[derive(Debug, Clone)]
-pub(super) struct WriteQueueSender {
-    jobs: mpsc::Sender<Box<dyn WriteJob>>,
+pub(super) struct SqliteWriteQueueSender {
+    jobs: mpsc::Sender<Box<dyn SqliteWriteJob>>,
     length: Arc<AtomicUsize>,
 }
 
-impl WriteQueueSender {
+impl SqliteWriteQueueSender {
     /// Adds a job. Returns the length of the queue.
-    pub(super) fn push(&self, job: Box<dyn WriteJob>) -> Result<usize, Error> {
+    pub(super) fn push(&self, job: Box<dyn SqliteWriteJob>) -> Result<usize, Error> {
         let before = self.length.fetch_add(1, Ordering::Relaxed);
         self.jobs.send(job).map_err(|_| {
             tracing::error!("the writer thread of the store has ended; restart the process");
@@ -82,27 +82,27 @@ pub(super) fn yield_to_writer(queue_length: usize) {
 }
 
 /// The writer's side of the queue.
-struct WriteQueueReceiver {
-    jobs: mpsc::Receiver<Box<dyn WriteJob>>,
+struct SqliteWriteQueueReceiver {
+    jobs: mpsc::Receiver<Box<dyn SqliteWriteJob>>,
     length: Arc<AtomicUsize>,
     /// Jobs taken out of the channel; they come first.
-    next: VecDeque<Box<dyn WriteJob>>,
+    next: VecDeque<Box<dyn SqliteWriteJob>>,
 }
 
-impl WriteQueueReceiver {
+impl SqliteWriteQueueReceiver {
     /// Returns the next job, if there is one.
-    fn try_next_job(&mut self) -> Option<Box<dyn WriteJob>> {
+    fn try_next_job(&mut self) -> Option<Box<dyn SqliteWriteJob>> {
         let job = self.next.pop_front().or_else(|| self.jobs.try_recv().ok());
         self.decrement_length(job)
     }
 
     /// Waits for the next job. Returns none if all senders are gone.
-    fn wait_next_job(&mut self) -> Option<Box<dyn WriteJob>> {
+    fn wait_next_job(&mut self) -> Option<Box<dyn SqliteWriteJob>> {
         let job = self.next.pop_front().or_else(|| self.jobs.recv().ok());
         self.decrement_length(job)
     }
 
-    fn decrement_length(&self, job: Option<Box<dyn WriteJob>>) -> Option<Box<dyn WriteJob>> {
+    fn decrement_length(&self, job: Option<Box<dyn SqliteWriteJob>>) -> Option<Box<dyn SqliteWriteJob>> {
         if job.is_some() {
             self.length.fetch_sub(1, Ordering::Relaxed);
         }
@@ -118,7 +118,7 @@ impl WriteQueueReceiver {
 }
 
 /// A job that runs a closure and sends its result to a caller.
-pub(super) struct ClosureWriteJob<T, F> {
+pub(super) struct SqliteClosureWriteJob<T, F> {
     pub(super) session: SessionId,
     pub(super) bytes: usize,
     pub(super) wal_erasure: WalErasureRequirement,
@@ -127,21 +127,21 @@ pub(super) struct ClosureWriteJob<T, F> {
     pub(super) reply: oneshot::Sender<Result<T, Error>>,
 }
 
-impl<T, F> WriteJob for ClosureWriteJob<T, F>
+impl<T, F> SqliteWriteJob for SqliteClosureWriteJob<T, F>
 where
     T: Send,
-    F: FnMut(&SqliteStoreConnection) -> Result<T, TransactionError> + Send,
+    F: FnMut(&SqliteStoreConnection) -> Result<T, SqliteTransactionError> + Send,
 {
-    fn run(&mut self, db: &SqliteStoreConnection) -> Result<(), TransactionError> {
+    fn run(&mut self, db: &SqliteStoreConnection) -> Result<(), SqliteTransactionError> {
         match (self.work)(db) {
             Ok(value) => self.result = Some(Ok(value)),
-            Err(TransactionError::Rejected(error)) => self.result = Some(Err(error)),
+            Err(SqliteTransactionError::Rejected(error)) => self.result = Some(Err(error)),
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    fn send_result(self: Box<Self>, error: Option<&TransactionError>) {
+    fn send_result(self: Box<Self>, error: Option<&SqliteTransactionError>) {
         let result = match error {
             Some(error) => Err(error.to_session_error(&self.session)),
             None => self.result.unwrap_or(Err(Error::Closed)),
@@ -160,10 +160,13 @@ where
 }
 
 /// Starts the writer thread. It ends when the last sender is dropped, after all queued jobs.
-pub(super) fn spawn_writer_thread(db: Connection, path: &Path) -> Result<(WriteQueueSender, JoinHandle<()>), Error> {
+pub(super) fn spawn_writer_thread(
+    db: Connection,
+    path: &Path,
+) -> Result<(SqliteWriteQueueSender, JoinHandle<()>), Error> {
     let (sender, jobs) = mpsc::channel();
-    let sender = WriteQueueSender { jobs: sender, length: Arc::default() };
-    let mut queue = WriteQueueReceiver { jobs, length: sender.length.clone(), next: VecDeque::new() };
+    let sender = SqliteWriteQueueSender { jobs: sender, length: Arc::default() };
+    let mut queue = SqliteWriteQueueReceiver { jobs, length: sender.length.clone(), next: VecDeque::new() };
     let checkpointer = WalCheckpointer::spawn(path)?;
     let path_shown = path.display().to_string();
     let mut writer = SqliteWriterThread {
@@ -191,11 +194,11 @@ struct SqliteWriterThread {
     erase_pending: bool,
     /// Set when a page of the file turned out to be damaged. Nothing is written after that: a write to a damaged tree can
     /// spread the damage to data that is still intact.
-    damage: Option<TransactionError>,
+    damage: Option<SqliteTransactionError>,
 }
 
 impl SqliteWriterThread {
-    fn run_loop(&mut self, queue: &mut WriteQueueReceiver) {
+    fn run_loop(&mut self, queue: &mut SqliteWriteQueueReceiver) {
         while let Some(first) = queue.wait_next_job() {
             if let Some(damage) = &self.damage {
                 first.send_result(Some(damage));
@@ -241,16 +244,16 @@ impl SqliteWriterThread {
     }
 
     /// Refuses all further writes. Returns the error to report.
-    fn stop_writing(&mut self, error: &TransactionError) -> &TransactionError {
+    fn stop_writing(&mut self, error: &SqliteTransactionError) -> &SqliteTransactionError {
         tracing::error!(?error, path = self.path, "the store is damaged; nothing more is written to it");
         let detail = match error {
-            TransactionError::Sql(error) => error.to_string(),
-            TransactionError::Rejected(error) | TransactionError::Failed(error) => error.to_string(),
+            SqliteTransactionError::Sql(error) => error.to_string(),
+            SqliteTransactionError::Rejected(error) | SqliteTransactionError::Failed(error) => error.to_string(),
         };
-        self.damage.insert(TransactionError::Failed(Error::StoreCorrupted { path: self.path.clone(), detail }))
+        self.damage.insert(SqliteTransactionError::Failed(Error::StoreCorrupted { path: self.path.clone(), detail }))
     }
 
-    fn run_job_alone(&mut self, job: Box<dyn WriteJob>) {
+    fn run_job_alone(&mut self, job: Box<dyn SqliteWriteJob>) {
         if let Some(damage) = &self.damage {
             return job.send_result(Some(damage));
         }
@@ -271,9 +274,9 @@ impl SqliteWriterThread {
     /// Runs the group, and jobs that arrive meanwhile, in one transaction.
     fn run_transaction(
         &mut self,
-        group: &mut Vec<Box<dyn WriteJob>>,
-        mut next: impl FnMut(usize) -> Option<Box<dyn WriteJob>>,
-    ) -> Result<(), TransactionError> {
+        group: &mut Vec<Box<dyn SqliteWriteJob>>,
+        mut next: impl FnMut(usize) -> Option<Box<dyn SqliteWriteJob>>,
+    ) -> Result<(), SqliteTransactionError> {
         let mut run_all = || {
             self.db.execute_batch("BEGIN IMMEDIATE")?;
             self.db.read_new_body_addresses()?;
@@ -296,7 +299,7 @@ impl SqliteWriterThread {
         // A panic is a bug in one job. The others must still be written, so the thread survives: everything that the job
         // touched is rolled back or dropped.
         let outcome = catch_unwind(AssertUnwindSafe(&mut run_all))
-            .unwrap_or_else(|_| Err(TransactionError::Failed(Error::WritePanicked)));
+            .unwrap_or_else(|_| Err(SqliteTransactionError::Failed(Error::WritePanicked)));
         match outcome {
             Ok(()) => {
                 tracing::trace!(jobs = group.len(), "transaction committed");
@@ -313,7 +316,7 @@ impl SqliteWriterThread {
         outcome
     }
 
-    fn send_results(&mut self, group: Vec<Box<dyn WriteJob>>) {
+    fn send_results(&mut self, group: Vec<Box<dyn SqliteWriteJob>>) {
         let (erasing, others): (Vec<_>, Vec<_>) =
             group.into_iter().partition(|job| job.wal_erasure() == WalErasureRequirement::Required);
         others.into_iter().for_each(|job| job.send_result(None));

@@ -8,8 +8,8 @@ use segue_store::conformance::{
     StoreFixture, TestJournalWriter, first_record_bodies, sample_commit, sample_summary, visible_body,
 };
 use segue_store::{
-    JournalCommit, PendingWorkQuery, PendingWorkStatus, SessionChangeCursor, SessionSummary, Store,
-    StoredSessionChange, TakeoverPolicy,
+    JournalCommit, LeaseTakeoverPolicy, PendingWorkQuery, PendingWorkStatus, SessionListChangeCursor, SessionSummary,
+    Store, StoredSessionListChange,
 };
 
 use crate::temporary_database::TemporaryDatabase;
@@ -108,7 +108,7 @@ async fn a_reader_of_changes_that_begins_now_gets_none_of_before() {
     let names: Vec<String> = page.changes.iter().map(|change| format!("{change:?}")).collect();
     assert_eq!(names.len(), 1, "{names:?}");
     assert!(
-        matches!(&page.changes[0], StoredSessionChange::Updated(entry) if entry.session.as_str() == "one"),
+        matches!(&page.changes[0], StoredSessionListChange::Updated(entry) if entry.session.as_str() == "one"),
         "{names:?}"
     );
 }
@@ -130,7 +130,7 @@ async fn changes_of_several_nodes_are_neither_missed_nor_repeated() {
             });
         }
     }
-    let mut cursor = SessionChangeCursor(0);
+    let mut cursor = SessionListChangeCursor(0);
     let mut last_seen = std::collections::BTreeMap::new();
     let mut is_last_look = false;
     loop {
@@ -138,7 +138,7 @@ async fn changes_of_several_nodes_are_neither_missed_nor_repeated() {
         assert!(page.next_cursor > cursor || page.changes.is_empty());
         cursor = page.next_cursor;
         for change in &page.changes {
-            let StoredSessionChange::Updated(entry) = change else { panic!("nothing is deleted: {change:?}") };
+            let StoredSessionListChange::Updated(entry) = change else { panic!("nothing is deleted: {change:?}") };
             let round: u64 = entry.summary.title.parse().expect("a round");
             let before = last_seen.insert(entry.session.clone(), round);
             assert!(before.is_none_or(|before| before < round), "{}: {before:?} then {round}", entry.session);
@@ -174,6 +174,6 @@ async fn a_node_leaves_the_work_of_live_nodes_to_them() {
     assert_eq!(pending().await, 0, "it has come back");
     store.close().await.expect("closes");
     assert_eq!(pending().await, 1, "its holder has ended");
-    let lease = other.acquire_lease(&a.session, TakeoverPolicy::IfHolderEnded).await.expect("free");
+    let lease = other.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderEnded).await.expect("free");
     assert_eq!(other.append_commit(sample_commit(&a.session, lease, 1)).await, Ok(Seq(2)));
 }

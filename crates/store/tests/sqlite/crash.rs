@@ -12,7 +12,7 @@ use segue_store::conformance::{
     visible_body,
 };
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Error, JournalCommit, JournalRecord, Lease, Store, StoreMaintenance, TakeoverPolicy};
+use segue_store::{Error, JournalCommit, JournalRecord, Lease, LeaseTakeoverPolicy, Store, StoreMaintenance};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -43,7 +43,7 @@ async fn acknowledged_commits_survive_kill_9() {
         if round % 5 == 0 {
             let error = file
                 .open_store()
-                .acquire_lease(&session_id("s0"), TakeoverPolicy::IfHolderDead)
+                .acquire_lease(&session_id("s0"), LeaseTakeoverPolicy::IfHolderDead)
                 .await
                 .expect_err("its holder is alive");
             assert!(matches!(error, Error::HeldByOtherProcess { .. }), "{error}");
@@ -54,7 +54,7 @@ async fn acknowledged_commits_survive_kill_9() {
         let store = file.open_store();
         for (number, acknowledged) in acknowledged.iter_mut().enumerate() {
             let session = session_id(&format!("s{number}"));
-            let lease = match store.acquire_lease(&session, TakeoverPolicy::IfHolderDead).await {
+            let lease = match store.acquire_lease(&session, LeaseTakeoverPolicy::IfHolderDead).await {
                 Err(Error::NoSuchSession { .. }) if *acknowledged == 0 => continue,
                 lease => lease.expect("its holder is dead"),
             };
@@ -99,7 +99,7 @@ async fn two_processes_on_one_session_never_interleave() {
 /// Appends each turn exactly once, taking the session from the other process whenever necessary.
 async fn write_turns(store: &dyn Store, process: &str) {
     let session = session_id("a");
-    let mut lease = store.acquire_lease(&session, TakeoverPolicy::Force).await.expect("forced");
+    let mut lease = store.acquire_lease(&session, LeaseTakeoverPolicy::Force).await.expect("forced");
     for turn in 0..TURNS_EACH {
         loop {
             let records = [0, 1].map(|half| {
@@ -113,7 +113,7 @@ async fn write_turns(store: &dyn Store, process: &str) {
                     break;
                 }
                 Err(Error::Fenced { .. }) => {
-                    lease = store.acquire_lease(&session, TakeoverPolicy::Force).await.expect("forced");
+                    lease = store.acquire_lease(&session, LeaseTakeoverPolicy::Force).await.expect("forced");
                 }
                 Err(error) => panic!("{error}"),
             }
@@ -129,7 +129,7 @@ async fn append_until_killed(path: &Path) -> ! {
         let store = store.clone();
         writers.spawn(async move {
             let session = session_id(&format!("s{number}"));
-            let mut lease = match store.acquire_lease(&session, TakeoverPolicy::IfHolderDead).await {
+            let mut lease = match store.acquire_lease(&session, LeaseTakeoverPolicy::IfHolderDead).await {
                 Ok(lease) => lease,
                 Err(_) => store.create_session(&session).await.expect("a new name"),
             };

@@ -13,7 +13,9 @@ use segue_store::conformance::{
 };
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
 use segue_store::sqlite::SqliteStore;
-use segue_store::{Error, NewSubmission, PendingWorkQuery, SessionChangeCursor, SessionQuery, Snapshot, Store};
+use segue_store::{
+    Error, NewInboxSubmission, PendingWorkQuery, SessionListChangeCursor, SessionQuery, Snapshot, Store,
+};
 
 use crate::seeded_random::SeededRandom;
 use crate::sqlite_file::SqliteFile;
@@ -39,7 +41,7 @@ async fn damage_to_one_session_is_reported_and_the_others_still_open() {
     for number in [0, 1, 3, 4] {
         let session = session_id(&format!("s{number}"));
         assert_eq!(read_all_records(&store, &session).await, sample_records(&session, HEAD));
-        let lease = store.acquire_lease(&session, segue_store::TakeoverPolicy::IfHolderDead).await.expect("free");
+        let lease = store.acquire_lease(&session, segue_store::LeaseTakeoverPolicy::IfHolderDead).await.expect("free");
         assert_eq!(store.append_commit(sample_commit(&session, lease, 1)).await, Ok(Seq(HEAD + 1)));
     }
     store.delete_session(&session_id("s2"), None).await.expect("a damaged session can be deleted");
@@ -62,7 +64,7 @@ async fn damaged_page_stops_all_writes_and_the_rest_stays_readable() {
     std::fs::write(file.path(), &bytes).expect("written");
     let store = file.open_store();
     for session in [session_id("s1"), session_id("s3")] {
-        let lease = store.acquire_lease(&session, segue_store::TakeoverPolicy::IfHolderDead).await;
+        let lease = store.acquire_lease(&session, segue_store::LeaseTakeoverPolicy::IfHolderDead).await;
         let refused = match lease {
             Ok(lease) => store.append_commit(sample_commit(&session, lease, 1)).await.expect_err("a page is damaged"),
             Err(error) => error,
@@ -163,7 +165,7 @@ async fn a_damaged_inbox_is_reported() {
     for name in ["a", "b", "c"] {
         let mut writer = TestJournalWriter::create_session(&store, name).await;
         writer.append_records(1).await;
-        let submission = NewSubmission {
+        let submission = NewInboxSubmission {
             id: SubmissionId(1),
             at: UnixMillis(1),
             bytes: b"hello".to_vec(),
@@ -259,7 +261,7 @@ async fn read_everything(file: &SqliteFile, is_valid_head: impl Fn(u64) -> bool)
     let _ = store.list_sessions(&SessionQuery { text: Some("re".into()), ..SessionQuery::newest(100) }).await;
     let pending = PendingWorkQuery { due_until: UnixMillis(u64::MAX), after_cursor: None, limit: 100 };
     let _ = store.sessions_with_pending_work(&pending).await;
-    let _ = store.changes_after(Some(SessionChangeCursor(0)), 100).await;
+    let _ = store.changes_after(Some(SessionListChangeCursor(0)), 100).await;
     let _ = store.check_integrity().await;
     if let Ok(lease) = store.create_session(&session_id("new")).await {
         let _ = store.append_commit(sample_commit(&session_id("new"), lease, 3)).await;

@@ -42,7 +42,8 @@ async fn a_full_disk_is_reported_and_leaves_nothing_half_written() {
     drop((a, spare, store));
 
     let store = open_with_pages(&file, PAGES_MAX * 10);
-    let lease = store.acquire_lease(&session_id("a"), segue_store::TakeoverPolicy::IfHolderDead).await.expect("free");
+    let lease =
+        store.acquire_lease(&session_id("a"), segue_store::LeaseTakeoverPolicy::IfHolderDead).await.expect("free");
     assert_eq!(store.append_commit(sample_commit(&session_id("a"), lease, 9)).await, Ok(Seq(lease.head.0 + 9)));
     assert!(store.check_integrity().await.expect("checked").is_clean());
 }

@@ -1,7 +1,7 @@
 //! Leases of the SQLite store end with their process, and never before.
 
 use segue_store::conformance::{StoreFixture, TestJournalWriter};
-use segue_store::{Error, LeaseRenewalResult, LostLease, TakeoverPolicy};
+use segue_store::{Error, LeaseRenewalResult, LeaseTakeoverPolicy, LostLease};
 
 use crate::sqlite_file::SqliteFile;
 
@@ -16,10 +16,10 @@ async fn r19_a_lease_does_not_expire_while_its_process_lives() {
     let held = [(a.session.clone(), a.lease.epoch)];
     assert_eq!(store.lease_ms(), None);
     assert_eq!(store.renew_leases(&held).await, Ok(LeaseRenewalResult { expires_at: None, lost: Vec::new() }));
-    let error = other.acquire_lease(&a.session, TakeoverPolicy::IfHolderDead).await.expect_err("held");
+    let error = other.acquire_lease(&a.session, LeaseTakeoverPolicy::IfHolderDead).await.expect_err("held");
     assert!(matches!(error, Error::HeldByOtherProcess { .. }), "{error}");
     a.append_records(1).await;
-    let current = other.acquire_lease(&a.session, TakeoverPolicy::Force).await.expect("forced").epoch;
+    let current = other.acquire_lease(&a.session, LeaseTakeoverPolicy::Force).await.expect("forced").epoch;
     let (session, epoch, current) = (a.session.clone(), a.lease.epoch, Some(current));
     let lost = vec![LostLease { session, epoch, current }];
     assert_eq!(store.renew_leases(&held).await, Ok(LeaseRenewalResult { expires_at: None, lost }));

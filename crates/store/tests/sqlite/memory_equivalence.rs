@@ -10,10 +10,11 @@ use segue_store::conformance::{
     visible_body,
 };
 use segue_store::limits::JOURNAL_ROW_BYTES_MAX;
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_store::{
-    Error, ForkSpec, HandledInboxEntry, InboxEmptiness, JournalCommit, Lease, NewSubmission, OutgoingSubmission,
-    PendingWorkQuery, SessionChangeCursor, SessionQuery, Snapshot, SpawnedSession, Store, TakeoverPolicy,
+    Error, HandledInboxEntry, InboxEmptiness, JournalCommit, Lease, LeaseTakeoverPolicy, NewInboxSubmission,
+    OutgoingInboxSubmission, PendingWorkQuery, SessionForkSpec, SessionListChangeCursor, SessionQuery, Snapshot,
+    SpawnedSession, Store,
 };
 
 use crate::seeded_random::SeededRandom;
@@ -33,7 +34,7 @@ proptest! {
 }
 
 async fn compare(seed: u64) {
-    let (file, disk) = (SqliteFile::new(), MemoryDisk::new());
+    let (file, disk) = (SqliteFile::new(), InMemoryStoreDisk::new());
     let memory = || -> Arc<dyn Store> { Arc::new(InMemoryStore::open(&disk)) };
     // Two processes on each store.
     let mut stores = [(memory(), file.open_store()), (memory(), file.open_store())];
@@ -69,13 +70,14 @@ async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
     match random.below(16) {
         0 | 1 => format_result("create", store.create_session(&session).await),
         2 => {
-            let takeover = if random.below(2) == 0 { TakeoverPolicy::Force } else { TakeoverPolicy::IfHolderDead };
+            let takeover =
+                if random.below(2) == 0 { LeaseTakeoverPolicy::Force } else { LeaseTakeoverPolicy::IfHolderDead };
             format_result("acquire", store.acquire_lease(&session, takeover).await)
         }
         3 => format_result("release", store.release_lease(&session, lease.epoch).await),
         4 => format_result("invalid append", store.append_commit(random_commit(&session, lease, random)).await),
         5 => {
-            let fork = ForkSpec {
+            let fork = SessionForkSpec {
                 from: session,
                 at_seq: lease.head,
                 to: pick_session(random),
@@ -102,10 +104,10 @@ async fn run_operation(store: &dyn Store, random: &mut SeededRandom) -> String {
         10 if random.below(6) == 0 => format_result("begin delete", store.begin_delete(&session).await),
         11 => format_result("held", store.held_sessions_with_entries(2).await),
         12 => {
-            let after = SessionChangeCursor(random.below(30) as u64);
+            let after = SessionListChangeCursor(random.below(30) as u64);
             format_result("changes", store.changes_after(Some(after), 1 + random.below(5)).await)
         }
-        _ => match store.acquire_lease(&session, TakeoverPolicy::IfHolderDead).await {
+        _ => match store.acquire_lease(&session, LeaseTakeoverPolicy::IfHolderDead).await {
             Ok(lease) => format_result("append", store.append_commit(random_commit(&session, lease, random)).await),
             refused => format_result("acquire", refused),
         },
@@ -146,7 +148,7 @@ fn add_deliveries(commit: &mut JournalCommit, random: &mut SeededRandom) {
         commit.spawned.push(SpawnedSession { session, records, bodies: Vec::new(), summary, entries });
     }
     for _ in 0..random.below(3) {
-        commit.outgoing.push(OutgoingSubmission {
+        commit.outgoing.push(OutgoingInboxSubmission {
             to: pick_session(random),
             expected: (random.below(4) == 0).then(|| SessionUid(random.below(40) as u64)),
             submission: random_submission(random),
@@ -155,10 +157,10 @@ fn add_deliveries(commit: &mut JournalCommit, random: &mut SeededRandom) {
     }
 }
 
-fn random_submission(random: &mut SeededRandom) -> NewSubmission {
+fn random_submission(random: &mut SeededRandom) -> NewInboxSubmission {
     let bytes = pick_text(random).into_bytes();
     // Few ids, so that they are often repeated.
-    NewSubmission { id: SubmissionId(random.below(4) as u64), at: UnixMillis(7), bytes, exempt_from_limit: false }
+    NewInboxSubmission { id: SubmissionId(random.below(4) as u64), at: UnixMillis(7), bytes, exempt_from_limit: false }
 }
 
 fn all_pending_work() -> PendingWorkQuery {
@@ -187,7 +189,7 @@ async fn read_everything(store: &dyn Store, session: &str) -> String {
         all += &format_result("children", store.children_of(SessionUid(uid), usize::MAX).await);
     }
     all += &format_result("to delete", store.sessions_to_delete(usize::MAX).await);
-    all += &format_result("changes", store.changes_after(Some(SessionChangeCursor(0)), usize::MAX).await);
+    all += &format_result("changes", store.changes_after(Some(SessionListChangeCursor(0)), usize::MAX).await);
     for number in 0..12 {
         for times in [1, 21] {
             let id = BodyId::hash_text(&format!("Text {number}").repeat(times));

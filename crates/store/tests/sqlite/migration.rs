@@ -7,7 +7,7 @@ use segue_store::conformance::{
     StoreFixture, TestJournalWriter, read_all_records, sample_commit, sample_records, sample_summary, session_id,
 };
 use segue_store::{
-    PendingWorkQuery, PendingWorkStatus, SessionChangeCursor, SessionQuery, SessionSummary, TakeoverPolicy,
+    LeaseTakeoverPolicy, PendingWorkQuery, PendingWorkStatus, SessionListChangeCursor, SessionQuery, SessionSummary,
 };
 
 use crate::sqlite_file::SqliteFile;
@@ -57,7 +57,7 @@ async fn r5_sessions_of_format_2_get_uids_and_are_listed() {
         let summary = SessionSummary { pending_work, ..sample_summary(name, updated) };
         TestJournalWriter::create_session(&store, name).await.append_records_with(2, Vec::new(), Some(summary)).await;
     }
-    let last_epoch = store.acquire_lease(&session_id("b"), TakeoverPolicy::Force).await.expect("forced").epoch;
+    let last_epoch = store.acquire_lease(&session_id("b"), LeaseTakeoverPolicy::Force).await.expect("forced").epoch;
     store.close().await.expect("closes");
     drop(store);
     restore_format_2(&file.path());
@@ -73,10 +73,10 @@ async fn r5_sessions_of_format_2_get_uids_and_are_listed() {
     let query = PendingWorkQuery { due_until: UnixMillis(100), after_cursor: None, limit: 9 };
     let pending = store.sessions_with_pending_work(&query).await.expect("listed").sessions;
     assert_eq!(pending.iter().map(|pending| pending.session.as_str()).collect::<Vec<_>>(), ["acme.a", "c"]);
-    assert_eq!(store.changes_after(Some(SessionChangeCursor(0)), 9).await.expect("read").changes.len(), 3);
+    assert_eq!(store.changes_after(Some(SessionListChangeCursor(0)), 9).await.expect("read").changes.len(), 3);
     let b = session_id("b");
     assert_eq!(read_all_records(&store, &b).await, sample_records(&b, 2));
-    let lease = store.acquire_lease(&b, TakeoverPolicy::IfHolderDead).await.expect("free");
+    let lease = store.acquire_lease(&b, LeaseTakeoverPolicy::IfHolderDead).await.expect("free");
     assert!(lease.epoch.0 > *uids.last().expect("three"), "uids and epochs share a counter");
     assert_eq!(store.append_commit(sample_commit(&b, lease, 1)).await, Ok(Seq(3)));
     assert!(store.check_integrity().await.expect("checked").is_clean());

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use segue_core::body::TextRef;
-use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{FragmentContentKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
 };
@@ -14,12 +14,11 @@ use segue_core::handover::{
     HandoverFieldValue, HandoverSpec, decide_handover,
 };
 use segue_core::ids::{CallId, FragmentName, ModelName};
-use segue_core::phase::TransitionNote;
-use segue_core::phase::{Guard, TransitionProposer};
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
+use segue_core::phase::{
+    Guard, PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec, PhaseTransitionNote, PhaseTransitionProposer,
+};
 use segue_core::scope::{Scope, ThreadEndTrigger};
-use segue_core::signal::{BlockFieldKind, BlockSchema};
-use segue_core::signal::{BlockSet, parse_reply};
+use segue_core::signal::{BlockFieldKind, BlockFieldSchema, BlockSet, parse_reply};
 use serde::{Deserialize, Serialize};
 
 use super::{instruction_fragment, latest_user_message, message_fragment, reply_step, template_text};
@@ -60,21 +59,21 @@ impl MiniConciergeFlow {
             presence: HandoverFieldPresence::Required,
         };
         let intent = HandoverSpec { kind: "intent".into(), fields: vec![goal], repairs_max: 1 };
-        let blocks =
-            BlockSet::default().with_block("HANDOVER", BlockSchema::default().with_key("goal", BlockFieldKind::Text));
+        let blocks = BlockSet::default()
+            .with_block("HANDOVER", BlockFieldSchema::default().with_key("goal", BlockFieldKind::Text));
         let expert = RoleSpec::new("expert", Scope::per_model())
             .with_opening_fragment(instruction_fragment())
             .with_ask("question", [message_fragment()]);
-        let sources = FragmentSpec::changing("sources", ContextKind::Conversation);
+        let sources = FragmentSpec::changing("sources", FragmentContentKind::Conversation);
         let mapper = RoleSpec::new("mapper", Scope::Fresh)
             .with_opening_fragment(instruction_fragment())
             .with_ask("map", [sources]);
         let speaker = RoleSpec::new("speaker", Scope::per_phase().ended_by(ThreadEndTrigger::Model))
             .with_phase_graph("talk")
             .with_opening_fragment(instruction_fragment())
-            .with_opening_fragment(FragmentSpec::changing("brief", ContextKind::Handover))
+            .with_opening_fragment(FragmentSpec::changing("brief", FragmentContentKind::Handover))
             .with_ask("reply", [message_fragment()])
-            .with_ask("repair", [FragmentSpec::changing("repair", ContextKind::Task)])
+            .with_ask("repair", [FragmentSpec::changing("repair", FragmentContentKind::Task)])
             .visible_to_user(blocks.clone());
         let spec = FlowSpec::new("mini-concierge", "many answer, one speaks");
         Self {
@@ -121,8 +120,8 @@ impl MiniConciergeFlow {
         steps.push(FlowStep::ProposePhase {
             phase,
             to: "explorer".into(),
-            by: TransitionProposer::Role("speaker".into()),
-            note: TransitionNote::default(),
+            by: PhaseTransitionProposer::Role("speaker".into()),
+            note: PhaseTransitionNote::default(),
         });
         steps.push(FlowStep::EndTurn(TurnOutcome::Done));
         steps

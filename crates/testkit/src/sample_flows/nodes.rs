@@ -1,6 +1,8 @@
 //! A flow with five nodes per turn, no lasting threads, and three layers of context.
 
-use segue_core::context::{ContextKind, FragmentOverflowPolicy, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{
+    FragmentContentKind, FragmentOverflowPolicy, FragmentSource, FragmentSpec, RenderedFragment,
+};
 use segue_core::event::{CallRequest, Event, RecordedEvent, RetryDecision, TurnOutcome};
 use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::ids::FragmentName;
@@ -31,11 +33,13 @@ impl MiniFiveNodeFlow {
     #[must_use]
     pub fn new() -> Self {
         let entities = || {
-            FragmentSpec::changing("entities", ContextKind::Entities).with_budget(4, FragmentOverflowPolicy::KeepEnd)
+            FragmentSpec::changing("entities", FragmentContentKind::Entities)
+                .with_budget(4, FragmentOverflowPolicy::KeepEnd)
         };
-        let conversation = || FragmentSpec::changing("conversation", ContextKind::Conversation);
+        let conversation = || FragmentSpec::changing("conversation", FragmentContentKind::Conversation);
         let reasoning = || {
-            FragmentSpec::changing("reasoning", ContextKind::Reasoning).with_budget(8, FragmentOverflowPolicy::LeaveOut)
+            FragmentSpec::changing("reasoning", FragmentContentKind::Reasoning)
+                .with_budget(8, FragmentOverflowPolicy::LeaveOut)
         };
         let node = |name: &str| RoleSpec::new(name, Scope::Fresh).with_opening_fragment(instruction_fragment());
         let mut think = node("think").with_ask("go", [entities(), reasoning(), message_fragment()]);

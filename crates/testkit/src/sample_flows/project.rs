@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{FragmentContentKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, ToolRunOutcome, TurnOutcome,
 };
@@ -11,10 +11,9 @@ use segue_core::flow::{
     UnknownOutcomePolicy,
 };
 use segue_core::ids::{AgentName, FragmentName};
-use segue_core::phase::TransitionNote;
-use segue_core::phase::{Guard, TransitionProposer};
 use segue_core::phase::{
-    PhaseAllowedTools, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec,
+    Guard, PhaseAllowedTools, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec,
+    PhaseTransitionNote, PhaseTransitionProposer,
 };
 use segue_core::prompt::ModelToolSpec;
 use segue_core::scope::{Scope, ThreadEndTrigger};
@@ -78,10 +77,10 @@ impl MiniProjectFlow {
         let worker = RoleSpec::new("worker", Scope::per_session())
             .with_phase_graph("work")
             .with_opening_fragment(instruction_fragment())
-            .with_ask("work", [FragmentSpec::changing("phase", ContextKind::Task), message_fragment()])
+            .with_ask("work", [FragmentSpec::changing("phase", FragmentContentKind::Task), message_fragment()])
             .with_tool("look")
             .with_tool("complete");
-        let refusal = FragmentSpec::changing("refusal", ContextKind::Task);
+        let refusal = FragmentSpec::changing("refusal", FragmentContentKind::Task);
         let router = RoleSpec::new("router", Scope::per_session().ended_by(ThreadEndTrigger::Turn))
             .with_opening_fragment(instruction_fragment())
             .with_ask("route", [refusal, message_fragment()]);
@@ -138,8 +137,8 @@ impl Flow for MiniProjectFlow {
                     steps.push(FlowStep::ProposePhase {
                         phase: work_phase_key(),
                         to: to.into(),
-                        by: TransitionProposer::Role("router".into()),
-                        note: TransitionNote::default(),
+                        by: PhaseTransitionProposer::Role("router".into()),
+                        note: PhaseTransitionNote::default(),
                     });
                 }
                 steps.extend(agents.iter().map(|agent| {

@@ -1,16 +1,16 @@
 //! A flow with three agents that each have a phase graph and send each other messages, with a reviewer whose threads
 //! are separated by peer and work item, and with urgent messages.
 
-use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{FragmentContentKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     AgentMessagePriority, AgentMessageSent, CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent,
     TurnOutcome,
 };
 use segue_core::flow::{Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, RoleSpec};
 use segue_core::ids::{AgentName, FragmentName, WorkItemName};
-use segue_core::phase::TransitionNote;
-use segue_core::phase::{Guard, TransitionProposer};
-use segue_core::phase::{PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec};
+use segue_core::phase::{
+    Guard, PhaseEdge, PhaseGraph, PhaseGraphOwnerKind, PhaseSpec, PhaseTransitionNote, PhaseTransitionProposer,
+};
 use segue_core::scope::{Scope, ThreadEndTrigger};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -51,7 +51,7 @@ fn cyclic_phase_graph(name: &str, path: &[&str]) -> PhaseGraph {
 impl MiniTeamFlow {
     #[must_use]
     pub fn new() -> Self {
-        let letter = || FragmentSpec::changing("letter", ContextKind::Task);
+        let letter = || FragmentSpec::changing("letter", FragmentContentKind::Task);
         let coder =
             RoleSpec::new("coder", Scope::per_session().ended_by(ThreadEndTrigger::WorkItem)).with_phase_graph("coder");
         let architect = RoleSpec::new("architect", Scope::per_peer().ended_by(ThreadEndTrigger::WorkItem))
@@ -84,8 +84,8 @@ fn propose_phase(agent: &AgentName, to: &str) -> FlowStep {
     FlowStep::ProposePhase {
         phase: agent_phase_key(agent),
         to: to.into(),
-        by: TransitionProposer::Agent(agent.clone()),
-        note: TransitionNote::default(),
+        by: PhaseTransitionProposer::Agent(agent.clone()),
+        note: PhaseTransitionNote::default(),
     }
 }
 

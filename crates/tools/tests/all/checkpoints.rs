@@ -6,7 +6,7 @@ use segue_core::tool::ToolResult;
 use segue_flows::workspace_tools::WorkspaceTool::{DiffCheckpoint, RestoreCheckpoint};
 use segue_flows::workspace_tools::{
     CreateCheckpointArguments, CreateCheckpointResult, RestoreCheckpointArguments, RestoreCheckpointResult,
-    WorkspaceStatus, WorkspaceStatusArguments, WorkspaceToolRequest,
+    WorkspaceStatusArguments, WorkspaceStatusResult, WorkspaceToolRequest,
 };
 use serde_json::json;
 
@@ -73,7 +73,7 @@ async fn a_checkpoint_is_compared_with_the_content_and_with_another_one() {
     let between = shop.run(&flow(), DiffCheckpoint, json!({"from": first, "to": second})).await;
     assert_eq!(between.text, now.text);
     let request = WorkspaceToolRequest::Status(WorkspaceStatusArguments { since: Some(first) });
-    let status: WorkspaceStatus = shop.run_for_flow(request).await;
+    let status: WorkspaceStatusResult = shop.run_for_flow(request).await;
     assert_eq!((status.changes_total, status.content_digest), (2, second));
 }
 

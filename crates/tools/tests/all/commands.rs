@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use segue_engine::tools::Tool;
 use segue_flows::workspace_tools::WorkspaceTool::RunCommand;
 use segue_flows::workspace_tools::{
-    ChecksResult, CommandEnd, FileChangeKind, RunChecksArguments, RunCommandResult, WorkspaceToolRequest,
+    ChecksResult, FileChangeKind, RunChecksArguments, RunCommandResult, WorkspaceCommandEnd, WorkspaceToolRequest,
 };
-use segue_tools::{SandboxPolicy, WorkspaceConfig, sandbox_is_available};
+use segue_tools::{CommandSandboxPolicy, WorkspaceConfig, sandbox_is_available};
 use serde_json::{Value, json};
 
 use crate::support::{TestWorkspace, agent, flow, invocation, supervisor_program};
@@ -51,7 +51,7 @@ async fn a_command_reports_exit_code_output_and_changed_files() {
     let shop = TestWorkspace::new();
     shop.put("a.txt", "old\n");
     let (text, result) = run(&shop, "sh -c 'echo out; echo err >&2; echo new > a.txt; echo b > b.txt; exit 3'").await;
-    assert_eq!(result.run.end, CommandEnd::Exited { code: 3 });
+    assert_eq!(result.run.end, WorkspaceCommandEnd::Exited { code: 3 });
     assert_eq!(result.run.output_tail, "out\nerr\n");
     let changes: Vec<(&str, FileChangeKind)> =
         result.changes.iter().map(|change| (change.path.as_str(), change.kind)).collect();
@@ -115,7 +115,7 @@ async fn the_memory_of_the_program_is_closed_to_commands_of_the_same_user() {
 async fn a_command_that_prints_without_end_is_stopped() {
     let shop = TestWorkspace::new();
     let (text, result) = run(&shop, "yes").await;
-    assert_eq!(result.run.end, CommandEnd::OutputLimit);
+    assert_eq!(result.run.end, WorkspaceCommandEnd::OutputLimit);
     assert!(result.run.output_tail.len() <= 16 * 1024);
     assert!(text.contains("it wrote too much output"), "{text}");
 }
@@ -126,7 +126,7 @@ async fn a_command_that_ignores_sigterm_is_killed() {
     let command = "sh -c 'trap \"\" TERM; echo $$ > pid; while true; do sleep 0.05; done'";
     let result = shop.run(&agent("ann"), RunCommand, json!({"command": command, "timeout_s": 1})).await;
     let value: RunCommandResult = serde_json::from_value(result.value.expect("a value")).expect("typed");
-    assert_eq!(value.run.end, CommandEnd::TimedOut);
+    assert_eq!(value.run.end, WorkspaceCommandEnd::TimedOut);
     assert!(!is_running(shop.get("pid").trim()));
 }
 
@@ -139,7 +139,7 @@ async fn a_process_that_forks_and_detaches_does_not_survive() {
     shop.put("work/run.sh", script);
     shop.put("pids", "");
     let (_, result) = run(&shop, "sh -c 'cd work && sh run.sh'").await;
-    assert_eq!(result.run.end, CommandEnd::Exited { code: 0 });
+    assert_eq!(result.run.end, WorkspaceCommandEnd::Exited { code: 0 });
     assert_eq!(result.run.output_tail, "main ended\n");
     let pids = written_pids(&shop.path("pids"), 2);
     assert_eq!(pids.len(), 2);
@@ -186,7 +186,7 @@ async fn checks_run_on_the_current_content_and_report_each_command() {
     };
     let failed: ChecksResult = shop.run_for_flow(request(&[])).await;
     assert!(!failed.passed);
-    assert_eq!(failed.commands[0].end, CommandEnd::Exited { code: 1 });
+    assert_eq!(failed.commands[0].end, WorkspaceCommandEnd::Exited { code: 1 });
     assert!(failed.commands[1].has_passed(), "later checks run, too");
     shop.put("a.txt", "a");
     let passed: ChecksResult = shop.run_for_flow(request(&[])).await;
@@ -212,8 +212,11 @@ async fn a_workspace_without_checks_never_passes() {
 async fn a_sandboxed_command_reads_and_writes_only_what_it_may() {
     let outside = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(outside.path().join("secret.txt"), "secret").expect("written");
-    let config =
-        WorkspaceConfig { commands: vec!["*".into()], sandbox: SandboxPolicy::Required, ..WorkspaceConfig::default() };
+    let config = WorkspaceConfig {
+        commands: vec!["*".into()],
+        sandbox: CommandSandboxPolicy::Required,
+        ..WorkspaceConfig::default()
+    };
     let shop = TestWorkspace::with_config(config);
     let script =
         format!("sh -c 'cat {0}/secret.txt; echo x > {0}/new.txt; echo fine > inside.txt'", outside.path().display());

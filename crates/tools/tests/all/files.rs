@@ -5,7 +5,8 @@ use segue_flows::workspace_tools::WorkspaceTool::{
     DeleteFile, EditFile, ListFiles, MoveFile, ReadFile, SearchFiles, Status, WriteFile,
 };
 use segue_flows::workspace_tools::{
-    FileChange, FileChangeKind, FileChangesResult, WorkspaceStatus, WorkspaceStatusArguments, WorkspaceToolRequest,
+    FileChange, FileChangeKind, FileChangesResult, WorkspaceStatusArguments, WorkspaceStatusResult,
+    WorkspaceToolRequest,
 };
 use segue_tools::WorkspaceConfig;
 use serde_json::json;
@@ -131,16 +132,16 @@ async fn the_status_shows_files_changes_checks_and_instructions() {
         TestWorkspace::with_config(WorkspaceConfig { checks: vec!["true".into()], ..WorkspaceConfig::default() });
     shop.put("AGENTS.md", "Use tabs.\n");
     let request = || WorkspaceToolRequest::Status(WorkspaceStatusArguments::default());
-    let status: WorkspaceStatus = shop.run_for_flow(request()).await;
+    let status: WorkspaceStatusResult = shop.run_for_flow(request()).await;
     assert_eq!(status.workspace, "shop");
     assert_eq!(status.agents_md.as_deref(), Some("Use tabs.\n"));
     assert_eq!(status.checks, ["true"]);
     assert_eq!(status.files_total, 1);
     shop.put("b.txt", "b");
-    let later: WorkspaceStatus = shop.run_for_flow(request()).await;
+    let later: WorkspaceStatusResult = shop.run_for_flow(request()).await;
     assert_ne!(later.content_digest, status.content_digest);
     std::fs::remove_file(shop.path("b.txt")).expect("removed");
-    let again: WorkspaceStatus = shop.run_for_flow(request()).await;
+    let again: WorkspaceStatusResult = shop.run_for_flow(request()).await;
     assert_eq!(again.content_digest, status.content_digest, "equal contents have equal digests");
 }
 

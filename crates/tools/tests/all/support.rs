@@ -7,7 +7,7 @@ use segue_core::ids::{CallId, LeaseEpoch, SessionId, ToolRunId, UnixMillis};
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::workspace_tools::{WorkspaceTool, WorkspaceToolRequest};
-use segue_tools::{SupervisorProgram, WorkspaceConfig, WorkspaceRegistry, WorkspaceToolHost};
+use segue_tools::{CommandSupervisorProgram, WorkspaceConfig, WorkspaceRegistry, WorkspaceToolHost};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -111,7 +111,7 @@ impl TestWorkspace {
 
 fn open_host(state: &Path, config: &WorkspaceConfig) -> WorkspaceToolHost {
     let workspaces = WorkspaceRegistry::default().with_workspace("shop", config.clone());
-    WorkspaceToolHost::new(state, workspaces, SupervisorProgram::at_path(supervisor_program()))
+    WorkspaceToolHost::new(state, workspaces, CommandSupervisorProgram::at_path(supervisor_program()))
 }
 
 pub(crate) fn invocation(caller: &Caller, tool: &str, arguments: Value) -> ToolInvocation {

@@ -7,7 +7,7 @@ use segue_core::ids::{SessionId, ToolRunId, UnixMillis};
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRunContext};
 use segue_flows::team::repository_tools::{RepositoryTool, RepositoryToolRequest, RepositoryToolResult};
-use segue_tools::{SupervisorProgram, WorkspaceConfig, WorkspaceRegistry, WorkspaceToolHost};
+use segue_tools::{CommandSupervisorProgram, WorkspaceConfig, WorkspaceRegistry, WorkspaceToolHost};
 use serde_json::json;
 
 use crate::support::UserRepository;
@@ -42,7 +42,7 @@ async fn test_command_that_hangs_is_stopped_and_counts_as_failed() {
         ..WorkspaceConfig::default()
     };
     let workspaces = WorkspaceRegistry::default().with_workspace("app", config);
-    let supervisor = SupervisorProgram::at_path(PathBuf::from(env!("CARGO_BIN_EXE_segue-supervisor")));
+    let supervisor = CommandSupervisorProgram::at_path(PathBuf::from(env!("CARGO_BIN_EXE_segue-supervisor")));
     let host = WorkspaceToolHost::new(&repository.state_folder(), workspaces, supervisor);
     let request = RepositoryToolRequest { spec: "tea".to_owned(), ..RepositoryToolRequest::default() };
     let found = run(&host, RepositoryTool::Inspect, request.clone()).await;

@@ -12,10 +12,10 @@ use segue_core::ids::{CallId, Seq, SessionId};
 use segue_engine::tools::ToolRegistry;
 use segue_engine::{Engine, EngineConfig, SessionOptions, TurnReport, UserMessage};
 use segue_flows::team::TeamFlow;
-use segue_flows::team::facts::{ArchitectReview, TeamFact};
+use segue_flows::team::facts::{ArchitectDecisionOnRequest, TeamFact};
 use segue_models::{LanguageModel, ModelDescription, ModelRegistry, ModelRequest, RehearsalModel, ReplyChunkStream};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
-use segue_tools::{SupervisorProgram, WorkspaceConfig, WorkspaceRegistry, WorkspaceToolHost};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
+use segue_tools::{CommandSupervisorProgram, WorkspaceConfig, WorkspaceRegistry, WorkspaceToolHost};
 use serde_json::{Value, json};
 
 /// The branch of the spec.
@@ -188,10 +188,10 @@ pub(crate) async fn run_team_in(
     change: impl Fn(&mut ModelRequest) + Send + Sync + 'static,
 ) -> TeamRun {
     let workspaces = WorkspaceRegistry::default().with_workspace("app", config);
-    let supervisor = SupervisorProgram::at_path(PathBuf::from(env!("CARGO_BIN_EXE_segue-supervisor")));
+    let supervisor = CommandSupervisorProgram::at_path(PathBuf::from(env!("CARGO_BIN_EXE_segue-supervisor")));
     let host = WorkspaceToolHost::new(&repository.state_folder(), workspaces, supervisor);
     let model: Arc<dyn LanguageModel> = Arc::new(DirectedModel { change: Box::new(change) });
-    let store = Arc::new(InMemoryStore::open(&MemoryDisk::new()));
+    let store = Arc::new(InMemoryStore::open(&InMemoryStoreDisk::new()));
     let flows = vec![Arc::new(TeamFlow::new()) as _];
     let setup = EngineConfig::new(store, flows, ModelRegistry::from_single_model(model), "rehearsal");
     let tools = host.add_to(ToolRegistry::default());
@@ -226,7 +226,7 @@ impl TeamRun {
     }
 
     /// Returns the architect's decisions, oldest first.
-    pub(crate) fn reviews(&self) -> Vec<ArchitectReview> {
+    pub(crate) fn reviews(&self) -> Vec<ArchitectDecisionOnRequest> {
         let given = self.facts().filter_map(|fact| match fact {
             TeamFact::ReviewGiven(given) => Some(*given),
             _ => None,

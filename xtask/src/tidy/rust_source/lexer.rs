@@ -2,33 +2,33 @@
 //! compiler reports it.
 
 /// The code and the literals of a file.
-pub(crate) struct LexedSource {
+pub(crate) struct LexedRustSource {
     /// The file with comments and contents of literals replaced by spaces; lines and offsets stay the same.
     pub code: String,
     /// The string literals, in order.
-    pub literals: Vec<LexedLiteral>,
+    pub literals: Vec<LexedStringLiteral>,
 }
 
 /// A string literal and its offset in bytes.
-pub(crate) struct LexedLiteral {
+pub(crate) struct LexedStringLiteral {
     pub offset: usize,
     pub text: String,
 }
 
 /// Lexes a file.
-pub(crate) fn lex_rust(text: &str) -> LexedSource {
+pub(crate) fn lex_rust(text: &str) -> LexedRustSource {
     let mut lexer = RustLexer { text, position: 0, code: Vec::with_capacity(text.len()), literals: Vec::new() };
     while lexer.position < text.len() {
         lexer.consume_token();
     }
-    LexedSource { code: String::from_utf8_lossy(&lexer.code).into_owned(), literals: lexer.literals }
+    LexedRustSource { code: String::from_utf8_lossy(&lexer.code).into_owned(), literals: lexer.literals }
 }
 
 struct RustLexer<'a> {
     text: &'a str,
     position: usize,
     code: Vec<u8>,
-    literals: Vec<LexedLiteral>,
+    literals: Vec<LexedStringLiteral>,
 }
 
 impl RustLexer<'_> {
@@ -71,7 +71,7 @@ impl RustLexer<'_> {
         let offset = self.position;
         let inner = &self.text[self.position + 1..];
         let len = closing_quote(inner).unwrap_or(inner.len());
-        self.literals.push(LexedLiteral { offset, text: unescape(&inner[..len]) });
+        self.literals.push(LexedStringLiteral { offset, text: unescape(&inner[..len]) });
         self.copy_code(1);
         self.blank_out(len);
         self.copy_code(usize::from(self.position < self.text.len()));
@@ -82,7 +82,7 @@ impl RustLexer<'_> {
         let inner = &self.text[self.position + open..];
         let close = format!("\"{}", "#".repeat(hashes));
         let len = inner.find(&close).unwrap_or(inner.len());
-        self.literals.push(LexedLiteral { offset, text: inner[..len].to_owned() });
+        self.literals.push(LexedStringLiteral { offset, text: inner[..len].to_owned() });
         self.copy_code(open);
         self.blank_out(len);
         self.copy_code(close.len().min(self.text.len() - self.position));

@@ -2,7 +2,7 @@
 
 use crate::ids::PhaseName;
 use crate::phase::diagram::render_mermaid;
-use crate::phase::guard::{Guard, TransitionProposerKind};
+use crate::phase::guard::{Guard, PhaseTransitionProposerKind};
 use crate::phase::{PhaseLimit, PhaseSpec};
 use expect_test::expect;
 
@@ -54,7 +54,7 @@ fn the_seven_phases_are_drawn_with_gates_limits_and_the_current_phase() {
 #[test]
 fn guards_and_limits_are_labels() {
     let mut graph = graph(&["a", "b", "end"], &["a>b", "b>b", "b>end"]);
-    let user = Guard::ProposedBy([TransitionProposerKind::User, TransitionProposerKind::Operator].into());
+    let user = Guard::ProposedBy([PhaseTransitionProposerKind::User, PhaseTransitionProposerKind::Operator].into());
     graph.edges[0].guard = Guard::Handover("brief".into());
     graph.edges[1].guard = Guard::Condition("more to do".to_owned());
     graph.edges[2].guard = Guard::All(vec![Guard::Condition("all done".to_owned()), user]);

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::UnixMillis;
 use crate::phase::PhaseGraph;
-use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, TransitionProposer, TransitionProposerKind};
+use crate::phase::guard::{
+    Guard, PhaseConditionVerdict, PhaseGuardInputs, PhaseTransitionProposer, PhaseTransitionProposerKind,
+};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusalReason, rule_on_proposal};
-use crate::phase::state::{PhaseGraphState, SkippedRequirement, TransitionCause};
+use crate::phase::state::{PhaseGraphState, PhaseTransitionCause, SkippedRequirement};
 use expect_test::{Expect, expect};
 
 use super::{gate, graph, proposal};
@@ -17,36 +19,36 @@ fn guarded(guard: Guard) -> PhaseGraph {
     graph
 }
 
-fn rule(graph: &PhaseGraph, by: TransitionProposer, conditions: &GuardInputs) -> PhaseProposalRuling {
+fn rule(graph: &PhaseGraph, by: PhaseTransitionProposer, conditions: &PhaseGuardInputs) -> PhaseProposalRuling {
     rule_on_proposal(graph, &PhaseGraphState::new(graph, UnixMillis(0)), &proposal("b", by), conditions)
 }
 
-fn passes(guard: &Guard, by: TransitionProposer, conditions: &GuardInputs) -> bool {
+fn passes(guard: &Guard, by: PhaseTransitionProposer, conditions: &PhaseGuardInputs) -> bool {
     matches!(rule(&guarded(guard.clone()), by, conditions), PhaseProposalRuling::Enter(_))
 }
 
 fn check_refusal(guard: Guard, expected: Expect) {
-    match rule(&guarded(guard), TransitionProposer::Tool("mcp".into()), &GuardInputs::default()) {
+    match rule(&guarded(guard), PhaseTransitionProposer::Tool("mcp".into()), &PhaseGuardInputs::default()) {
         PhaseProposalRuling::Enter(transition) => panic!("accepted: {transition:?}"),
         PhaseProposalRuling::Refuse(refusal) => expected.assert_eq(&refusal.to_string()),
     }
 }
 
-fn by(kinds: &[TransitionProposerKind]) -> Guard {
+fn by(kinds: &[PhaseTransitionProposerKind]) -> Guard {
     Guard::ProposedBy(kinds.iter().copied().collect())
 }
 
-fn holding(name: &str, verdict: ConditionVerdict) -> GuardInputs {
-    GuardInputs { handovers: BTreeSet::new(), verdicts: BTreeMap::from([(name.to_owned(), verdict)]) }
+fn holding(name: &str, verdict: PhaseConditionVerdict) -> PhaseGuardInputs {
+    PhaseGuardInputs { handovers: BTreeSet::new(), verdicts: BTreeMap::from([(name.to_owned(), verdict)]) }
 }
 
 #[test]
 fn a_handover_of_this_visit_opens_the_edge() {
     let guard = Guard::Handover("brief".into());
-    let with = GuardInputs { handovers: BTreeSet::from(["brief".into()]), verdicts: BTreeMap::new() };
-    let other = GuardInputs { handovers: BTreeSet::from(["workflow".into()]), verdicts: BTreeMap::new() };
-    assert!(passes(&guard, TransitionProposer::Engine, &with));
-    assert!(!passes(&guard, TransitionProposer::Engine, &other));
+    let with = PhaseGuardInputs { handovers: BTreeSet::from(["brief".into()]), verdicts: BTreeMap::new() };
+    let other = PhaseGuardInputs { handovers: BTreeSet::from(["workflow".into()]), verdicts: BTreeMap::new() };
+    assert!(passes(&guard, PhaseTransitionProposer::Engine, &with));
+    assert!(!passes(&guard, PhaseTransitionProposer::Engine, &other));
     check_refusal(
         guard,
         expect![
@@ -58,13 +60,13 @@ fn a_handover_of_this_visit_opens_the_edge() {
 #[test]
 fn condition_without_a_verdict_does_not_hold() {
     let guard = Guard::Condition("clear".to_owned());
-    assert!(passes(&guard, TransitionProposer::User, &holding("clear", ConditionVerdict::Holds)));
+    assert!(passes(&guard, PhaseTransitionProposer::User, &holding("clear", PhaseConditionVerdict::Holds)));
     assert!(!passes(
         &guard,
-        TransitionProposer::User,
-        &holding("clear", ConditionVerdict::Fails("two questions are open".to_owned()))
+        PhaseTransitionProposer::User,
+        &holding("clear", PhaseConditionVerdict::Fails("two questions are open".to_owned()))
     ));
-    assert!(!passes(&guard, TransitionProposer::User, &holding("other", ConditionVerdict::Holds)));
+    assert!(!passes(&guard, PhaseTransitionProposer::User, &holding("other", PhaseConditionVerdict::Holds)));
     check_refusal(
         guard,
         expect![
@@ -76,16 +78,16 @@ fn condition_without_a_verdict_does_not_hold() {
 #[test]
 fn a_tool_proposes_like_anyone_and_the_guard_decides() {
     assert!(passes(
-        &by(&[TransitionProposerKind::Tool]),
-        TransitionProposer::Tool("mcp".into()),
-        &GuardInputs::default()
+        &by(&[PhaseTransitionProposerKind::Tool]),
+        PhaseTransitionProposer::Tool("mcp".into()),
+        &PhaseGuardInputs::default()
     ));
     assert!(!passes(
-        &by(&[TransitionProposerKind::Tool]),
-        TransitionProposer::Agent("mcp".into()),
-        &GuardInputs::default()
+        &by(&[PhaseTransitionProposerKind::Tool]),
+        PhaseTransitionProposer::Agent("mcp".into()),
+        &PhaseGuardInputs::default()
     ));
-    let user_only = by(&[TransitionProposerKind::User, TransitionProposerKind::Operator]);
+    let user_only = by(&[PhaseTransitionProposerKind::User, PhaseTransitionProposerKind::Operator]);
     check_refusal(
         user_only,
         expect![
@@ -98,13 +100,13 @@ fn a_tool_proposes_like_anyone_and_the_guard_decides() {
 fn all_and_any_name_exactly_what_is_missing() {
     let clear = || Guard::Condition("clear".to_owned());
     let brief = || Guard::Handover("brief".into());
-    let yes = holding("clear", ConditionVerdict::Holds);
-    assert!(!passes(&Guard::All(vec![clear(), brief()]), TransitionProposer::User, &yes));
-    assert!(passes(&Guard::Any(vec![brief(), clear()]), TransitionProposer::User, &yes));
-    assert!(passes(&Guard::All(Vec::new()), TransitionProposer::User, &yes));
-    assert!(!passes(&Guard::Any(Vec::new()), TransitionProposer::User, &yes));
+    let yes = holding("clear", PhaseConditionVerdict::Holds);
+    assert!(!passes(&Guard::All(vec![clear(), brief()]), PhaseTransitionProposer::User, &yes));
+    assert!(passes(&Guard::Any(vec![brief(), clear()]), PhaseTransitionProposer::User, &yes));
+    assert!(passes(&Guard::All(Vec::new()), PhaseTransitionProposer::User, &yes));
+    assert!(!passes(&Guard::Any(Vec::new()), PhaseTransitionProposer::User, &yes));
     let nested =
-        Guard::All(vec![clear(), Guard::Any(vec![brief(), by(&[TransitionProposerKind::User])]), Guard::Always]);
+        Guard::All(vec![clear(), Guard::Any(vec![brief(), by(&[PhaseTransitionProposerKind::User])]), Guard::Always]);
     check_refusal(
         nested,
         expect![
@@ -117,7 +119,7 @@ fn all_and_any_name_exactly_what_is_missing() {
 fn open_gate_is_reported_before_an_unmet_guard() {
     let mut graph = guarded(Guard::Condition("clear".to_owned()));
     graph.gates.push(gate("g", "a", "end", &["b"]));
-    let ruling = rule(&graph, TransitionProposer::User, &GuardInputs::default());
+    let ruling = rule(&graph, PhaseTransitionProposer::User, &PhaseGuardInputs::default());
     assert!(
         matches!(ruling, PhaseProposalRuling::Refuse(refusal) if matches!(refusal.why, PhaseRefusalReason::GatesOpen(_)))
     );
@@ -127,15 +129,16 @@ fn open_gate_is_reported_before_an_unmet_guard() {
 fn grant_overrides_an_unmet_guard_and_records_it() {
     let graph = guarded(Guard::Condition("clear".to_owned()));
     let mut state = PhaseGraphState::new(&graph, UnixMillis(0));
-    let given = crate::phase::user_override::issue_skip_grant(&graph, &state, &TransitionProposer::User, &"b".into());
+    let given =
+        crate::phase::user_override::issue_skip_grant(&graph, &state, &PhaseTransitionProposer::User, &"b".into());
     state.add_grant(given.expect("the user may"));
     let PhaseProposalRuling::Enter(transition) =
-        rule_on_proposal(&graph, &state, &proposal("b", TransitionProposer::Engine), &GuardInputs::default())
+        rule_on_proposal(&graph, &state, &proposal("b", PhaseTransitionProposer::Engine), &PhaseGuardInputs::default())
     else {
         panic!("it was granted")
     };
     assert!(
-        matches!(transition.cause, TransitionCause::Granted { skips } if matches!(skips.0[..], [SkippedRequirement::Guard(_)]))
+        matches!(transition.cause, PhaseTransitionCause::Granted { skips } if matches!(skips.0[..], [SkippedRequirement::Guard(_)]))
     );
 }
 
@@ -146,8 +149,8 @@ fn edge_to_itself_begins_a_new_visit() {
     graph.gates.push(gate("g", "plan", "work", &[]));
     assert_eq!(graph.validate(), Ok(()));
     let mut state = PhaseGraphState::new(&graph, UnixMillis(0));
-    let again = proposal("work", TransitionProposer::Engine);
-    let none = GuardInputs::default();
+    let again = proposal("work", PhaseTransitionProposer::Engine);
+    let none = PhaseGuardInputs::default();
     let PhaseProposalRuling::Enter(first) = rule_on_proposal(&graph, &state, &again, &none) else {
         panic!("an edge leads there")
     };
@@ -156,7 +159,7 @@ fn edge_to_itself_begins_a_new_visit() {
         panic!("the guard is not met")
     };
     assert!(matches!(refusal.why, PhaseRefusalReason::GuardFailed(_)));
-    let replanned = GuardInputs { handovers: BTreeSet::from(["workflow".into()]), ..none };
+    let replanned = PhaseGuardInputs { handovers: BTreeSet::from(["workflow".into()]), ..none };
     let PhaseProposalRuling::Enter(second) = rule_on_proposal(&graph, &state, &again, &replanned) else {
         panic!("the guard is met")
     };

@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{PhaseName, UnixMillis};
 use crate::phase::diagram::render_mermaid;
-use crate::phase::guard::{ConditionVerdict, Guard, GuardInputs, TransitionProposer, TransitionProposerKind};
+use crate::phase::guard::{
+    Guard, PhaseConditionVerdict, PhaseGuardInputs, PhaseTransitionProposer, PhaseTransitionProposerKind,
+};
 use crate::phase::limit::{expiry_transition, visit_deadline};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusal, allowed_phases, rule_on_proposal};
-use crate::phase::state::{PhaseGraphState, PhaseTransition, SkippedRequirement, TransitionCause, TransitionNote};
+use crate::phase::state::{
+    PhaseGraphState, PhaseTransition, PhaseTransitionCause, PhaseTransitionNote, SkippedRequirement,
+};
 use crate::phase::user_override::{issue_skip_grant, plan_rollback};
 use crate::phase::validation::PhaseGraphError;
 use crate::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseLimit, PhaseSpec};
@@ -22,15 +26,15 @@ const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// The next step of a random history.
 #[derive(Debug, Clone)]
 enum Step {
-    Propose(usize, TransitionProposer, GuardInputs),
-    Grant(usize, TransitionProposer),
+    Propose(usize, PhaseTransitionProposer, PhaseGuardInputs),
+    Grant(usize, PhaseTransitionProposer),
     Revoke(usize),
     Turn,
     Round,
     Wait(u64),
     /// The session waits for a person or another session.
     WaitForOthers(u64),
-    Rollback(usize, TransitionProposer),
+    Rollback(usize, PhaseTransitionProposer),
 }
 
 /// A phase that was entered.
@@ -127,7 +131,9 @@ impl<'g> History<'g> {
             }
             Step::Rollback(number, by) => {
                 let (past, path) = self.past[number % self.past.len()].clone();
-                if let Ok(transition) = plan_rollback(self.graph, &self.state, &past, by, TransitionNote::default()) {
+                if let Ok(transition) =
+                    plan_rollback(self.graph, &self.state, &past, by, PhaseTransitionNote::default())
+                {
                     assert!(by.has_user_authority());
                     self.enter(&transition, BTreeSet::new());
                     assert_eq!(self.state.open_gates, past.open_gates);
@@ -152,8 +158,8 @@ impl<'g> History<'g> {
     }
 
     /// The gates whose phase is the current one, if their condition holds.
-    fn evidence_on_leaving(&self, conditions: &GuardInputs) -> BTreeSet<String> {
-        let holds = |name: &String| conditions.verdicts.get(name) == Some(&ConditionVerdict::Holds);
+    fn evidence_on_leaving(&self, conditions: &PhaseGuardInputs) -> BTreeSet<String> {
+        let holds = |name: &String| conditions.verdicts.get(name) == Some(&PhaseConditionVerdict::Holds);
         let is_met = |gate: &&PhaseEntryGate| gate.condition.as_ref().is_none_or(holds);
         let gates = self.graph.gates.iter().filter(|gate| gate.satisfied_by == self.state.current);
         gates.filter(is_met).map(|gate| gate.name.clone()).collect()
@@ -166,11 +172,11 @@ impl<'g> History<'g> {
         self.state.apply_transition(transition, self.now);
         let mut waived = BTreeSet::new();
         match &transition.cause {
-            TransitionCause::SamePhase => {
+            PhaseTransitionCause::SamePhase => {
                 assert_eq!(self.state, before);
                 return;
             }
-            TransitionCause::Granted { skips } => {
+            PhaseTransitionCause::Granted { skips } => {
                 assert!(before.find_grant(&transition.to).is_some(), "a skip without a grant");
                 for skip in &skips.0 {
                     if let SkippedRequirement::Gate { gate, .. } = skip {
@@ -179,10 +185,10 @@ impl<'g> History<'g> {
                 }
                 assert_eq!(waived, blocking);
             }
-            TransitionCause::Proposed | TransitionCause::Expired { .. } => {
+            PhaseTransitionCause::Proposed | PhaseTransitionCause::Expired { .. } => {
                 assert_eq!(blocking, BTreeSet::new(), "a blocked phase was entered")
             }
-            TransitionCause::RolledBack { .. } => {}
+            PhaseTransitionCause::RolledBack { .. } => {}
         }
         assert_eq!(self.state.visit, before.visit + 1);
         assert_eq!(self.state.since, self.now);
@@ -190,7 +196,7 @@ impl<'g> History<'g> {
         assert_eq!((self.state.rounds, self.state.waited_ms), (0, 0));
         assert!(self.state.find_grant(&transition.to).is_none(), "a grant outlived its use");
         assert_eq!(self.state.visit_counts.values().sum::<u32>(), self.state.visit);
-        if !matches!(transition.cause, TransitionCause::RolledBack { .. }) {
+        if !matches!(transition.cause, PhaseTransitionCause::RolledBack { .. }) {
             self.path.push(Entry { phase: transition.to.clone(), evidence, waived });
             self.past.push((self.state.clone(), self.path.clone()));
         }
@@ -211,28 +217,29 @@ fn assert_survives<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug
     assert_eq!(serde_json::from_str::<T>(&written).expect("it can be read"), *value, "{written}");
 }
 
-fn any_proposer() -> impl Strategy<Value = TransitionProposer> {
+fn any_proposer() -> impl Strategy<Value = PhaseTransitionProposer> {
     prop_oneof![
-        Just(TransitionProposer::User),
-        Just(TransitionProposer::Operator),
-        Just(TransitionProposer::Role("router".into())),
-        Just(TransitionProposer::Agent("coder-1".into())),
-        Just(TransitionProposer::Tool("shell".into())),
-        Just(TransitionProposer::Engine),
+        Just(PhaseTransitionProposer::User),
+        Just(PhaseTransitionProposer::Operator),
+        Just(PhaseTransitionProposer::Role("router".into())),
+        Just(PhaseTransitionProposer::Agent("coder-1".into())),
+        Just(PhaseTransitionProposer::Tool("shell".into())),
+        Just(PhaseTransitionProposer::Engine),
     ]
 }
 
-fn any_conditions() -> impl Strategy<Value = GuardInputs> {
-    let verdict = prop_oneof![Just(ConditionVerdict::Holds), Just(ConditionVerdict::Fails("not yet".to_owned()))];
+fn any_conditions() -> impl Strategy<Value = PhaseGuardInputs> {
+    let verdict =
+        prop_oneof![Just(PhaseConditionVerdict::Holds), Just(PhaseConditionVerdict::Fails("not yet".to_owned()))];
     let name = prop::sample::select(vec!["x", "c0", "c1", "c2", "c3", "verified", "everyone reflected"]);
     let verdicts = prop::collection::btree_map(name.prop_map(str::to_owned), verdict, 0..6);
     (prop::collection::btree_set("[xy]".prop_map(|kind| kind.as_str().into()), 0..2), verdicts)
-        .prop_map(|(handovers, verdicts)| GuardInputs { handovers, verdicts })
+        .prop_map(|(handovers, verdicts)| PhaseGuardInputs { handovers, verdicts })
 }
 
 fn any_guard() -> impl Strategy<Value = Guard> {
     let kinds = prop::sample::subsequence(
-        vec![TransitionProposerKind::User, TransitionProposerKind::Role, TransitionProposerKind::Engine],
+        vec![PhaseTransitionProposerKind::User, PhaseTransitionProposerKind::Role, PhaseTransitionProposerKind::Engine],
         0..3,
     );
     let leaf = prop_oneof![
@@ -387,10 +394,10 @@ fn transitions(graph: &PhaseGraph, state: &PhaseGraphState) -> Vec<PhaseTransiti
     let mut found = Vec::new();
     for holding in 0..1 << graph.gates.len() {
         let held = graph.gates.iter().enumerate().filter(|(number, _)| holding >> number & 1 == 1);
-        let verdicts = held.filter_map(|(_, gate)| Some((gate.condition.clone()?, ConditionVerdict::Holds)));
-        let conditions = GuardInputs { verdicts: verdicts.collect(), ..GuardInputs::default() };
+        let verdicts = held.filter_map(|(_, gate)| Some((gate.condition.clone()?, PhaseConditionVerdict::Holds)));
+        let conditions = PhaseGuardInputs { verdicts: verdicts.collect(), ..PhaseGuardInputs::default() };
         for phase in &graph.phases {
-            let proposal = proposal(phase.name.clone(), TransitionProposer::Engine);
+            let proposal = proposal(phase.name.clone(), PhaseTransitionProposer::Engine);
             match rule_on_proposal(graph, state, &proposal, &conditions) {
                 PhaseProposalRuling::Enter(transition) => found.push(transition),
                 PhaseProposalRuling::Refuse(_) => {}
@@ -486,12 +493,12 @@ proptest! {
                 break;
             }
             let holds = all_conditions_hold(&graph);
-            let may = allowed_phases(&graph, &state, &TransitionProposer::Engine, &holds);
+            let may = allowed_phases(&graph, &state, &PhaseTransitionProposer::Engine, &holds);
             let transition = if may.is_empty() {
                 state.turns_done = u32::MAX;
                 expiry_transition(&graph, &state, UnixMillis(u64::MAX), None).expect("a sound graph has a way out of every phase of work")
             } else {
-                let proposal = proposal(may[step % may.len()].clone(), TransitionProposer::Engine);
+                let proposal = proposal(may[step % may.len()].clone(), PhaseTransitionProposer::Engine);
                 match rule_on_proposal(&graph, &state, &proposal, &holds) {
                     PhaseProposalRuling::Enter(transition) => transition,
                     PhaseProposalRuling::Refuse(refusal) => panic!("it was said to be allowed: {refusal}"),

@@ -1,13 +1,13 @@
 //! The rules of a project's seven phases. Prefixes name the row of the requirements checklist.
 
 use crate::ids::{PhaseName, UnixMillis};
-use crate::phase::guard::{ConditionVerdict, GuardInputs, TransitionProposer};
+use crate::phase::guard::{PhaseConditionVerdict, PhaseGuardInputs, PhaseTransitionProposer};
 use crate::phase::limit::{expiry_transition, visit_deadline};
 use crate::phase::ruling::{PhaseProposalRuling, PhaseRefusalReason, allowed_phases, rule_on_proposal};
 use crate::phase::state::{
-    ExpiredPhaseLimit, PhaseGraphState, PhaseProposal, SkippedRequirement, TransitionCause, TransitionNote,
+    ExpiredPhaseLimit, PhaseGraphState, PhaseProposal, PhaseTransitionCause, PhaseTransitionNote, SkippedRequirement,
 };
-use crate::phase::user_override::{PhaseRollbackRefusal, SkipGrantRefusal, issue_skip_grant, plan_rollback};
+use crate::phase::user_override::{OneTimePhaseGrantRefusal, PhaseRollbackRefusal, issue_skip_grant, plan_rollback};
 use expect_test::expect;
 
 use super::{accepted, names, proposal, refused, router, seven, walked};
@@ -62,7 +62,7 @@ fn t2_listed_transitions_are_accepted_and_all_others_refused() {
                 let transition = accepted(&graph, &state, to);
                 assert_eq!(
                     (transition.from, transition.to, transition.cause),
-                    (from.into(), to.into(), TransitionCause::Proposed)
+                    (from.into(), to.into(), PhaseTransitionCause::Proposed)
                 );
             } else {
                 assert_eq!(refused(&graph, &state, to).why, PhaseRefusalReason::NoEdge, "{from} to {to}");
@@ -89,7 +89,7 @@ fn t4_a_hand_off_within_a_phase_changes_nothing_but_is_ruled() {
     let graph = seven();
     let state = at("execute");
     let transition = accepted(&graph, &state, "execute");
-    assert_eq!(transition.cause, TransitionCause::SamePhase);
+    assert_eq!(transition.cause, PhaseTransitionCause::SamePhase);
     assert!(!transition.is_visit_start());
     let mut after = state.clone();
     after.apply_transition(&transition, UnixMillis(99_000));
@@ -99,16 +99,16 @@ fn t4_a_hand_off_within_a_phase_changes_nothing_but_is_ruled() {
 #[test]
 fn t5_transition_contains_its_note() {
     let graph = seven();
-    let note = TransitionNote {
+    let note = PhaseTransitionNote {
         proposer_label: Some("Planner".to_owned()),
         reason: Some("the plan is approved".to_owned()),
         message: Some("build it as planned".to_owned()),
         summary: Some("three steps, none begun".to_owned()),
     };
-    let by = TransitionProposer::Agent("planner-1".into());
+    let by = PhaseTransitionProposer::Agent("planner-1".into());
     let proposal = PhaseProposal { to: "execute".into(), by: by.clone(), note: note.clone() };
     let PhaseProposalRuling::Enter(transition) =
-        rule_on_proposal(&graph, &at("plan"), &proposal, &GuardInputs::default())
+        rule_on_proposal(&graph, &at("plan"), &proposal, &PhaseGuardInputs::default())
     else {
         panic!("an edge leads there")
     };
@@ -149,13 +149,13 @@ fn t9_execute_leads_to_verification_before_chores_even_by_detours() {
 fn t9_verification_is_satisfied_by_evidence_when_it_is_left() {
     let graph = seven();
     let state = at("verification");
-    let conditions = |verdict| GuardInputs {
+    let conditions = |verdict| PhaseGuardInputs {
         verdicts: std::collections::BTreeMap::from([("verified".to_owned(), verdict)]),
-        ..GuardInputs::default()
+        ..PhaseGuardInputs::default()
     };
     let propose =
-        |to: &str, conditions: &GuardInputs| rule_on_proposal(&graph, &state, &proposal(to, router()), conditions);
-    let failed = conditions(ConditionVerdict::Fails("two tests fail".to_owned()));
+        |to: &str, conditions: &PhaseGuardInputs| rule_on_proposal(&graph, &state, &proposal(to, router()), conditions);
+    let failed = conditions(PhaseConditionVerdict::Fails("two tests fail".to_owned()));
     let PhaseProposalRuling::Refuse(refusal) = propose("chores", &failed) else { panic!("there is no evidence") };
     expect!["`chores` cannot be entered from `verification`: gate `verify` is open, and leaving `verification` now lacks the condition `verified` (two tests fail) (only the user can grant a skip); allowed now: `chat`, `execute`"].assert_eq(&refusal.to_string());
 
@@ -166,7 +166,7 @@ fn t9_verification_is_satisfied_by_evidence_when_it_is_left() {
         };
         assert_eq!(transition.closes_gates, [""; 0]);
     }
-    let PhaseProposalRuling::Enter(transition) = propose("chores", &conditions(ConditionVerdict::Holds)) else {
+    let PhaseProposalRuling::Enter(transition) = propose("chores", &conditions(PhaseConditionVerdict::Holds)) else {
         panic!("there is evidence")
     };
     assert_eq!(transition.closes_gates, ["verify"]);
@@ -198,7 +198,10 @@ fn t10_verification_may_return_to_execute_and_is_required_again() {
 
 #[test]
 fn t11_chores_leads_to_reflection_only() {
-    assert_eq!(allowed_phases(&seven(), &at("chores"), &router(), &GuardInputs::default()), names(&["reflection"]));
+    assert_eq!(
+        allowed_phases(&seven(), &at("chores"), &router(), &PhaseGuardInputs::default()),
+        names(&["reflection"])
+    );
 }
 
 #[test]
@@ -228,8 +231,8 @@ fn t24_nothing_follows_the_end() {
         assert_eq!((refusal.why, refusal.allowed), (PhaseRefusalReason::Terminal, Vec::new()));
     }
     assert_eq!(
-        issue_skip_grant(&graph, &state, &TransitionProposer::User, &"chat".into()),
-        Err(SkipGrantRefusal::Terminal { current: "end".into() })
+        issue_skip_grant(&graph, &state, &PhaseTransitionProposer::User, &"chat".into()),
+        Err(OneTimePhaseGrantRefusal::Terminal { current: "end".into() })
     );
 }
 
@@ -240,14 +243,14 @@ fn t12_only_the_user_grants_a_skip_and_is_warned() {
     let to = PhaseName::from("end");
     for by in [
         router(),
-        TransitionProposer::Agent("executor".into()),
-        TransitionProposer::Tool("shell".into()),
-        TransitionProposer::Engine,
+        PhaseTransitionProposer::Agent("executor".into()),
+        PhaseTransitionProposer::Tool("shell".into()),
+        PhaseTransitionProposer::Engine,
     ] {
         let refusal = issue_skip_grant(&graph, &state, &by, &to).expect_err("no authority");
-        assert_eq!(refusal, SkipGrantRefusal::NotAuthorized { by, to: to.clone() });
+        assert_eq!(refusal, OneTimePhaseGrantRefusal::NotAuthorized { by, to: to.clone() });
     }
-    let given = issue_skip_grant(&graph, &state, &TransitionProposer::User, &to).expect("the user may");
+    let given = issue_skip_grant(&graph, &state, &PhaseTransitionProposer::User, &to).expect("the user may");
     expect![
         "`end` may be entered once; this may skip phase `verification` (gate `verify`); \
          phase `chores` (gate `tidy`); phase `reflection` (gate `learn`); \
@@ -272,13 +275,14 @@ fn grant_allows_one_transition_and_closes_skipped_gates() {
     let mut state = at("chat");
     // Given in advance, before the gate is open.
     state.add_grant(
-        issue_skip_grant(&graph, &state, &TransitionProposer::Operator, &"chores".into()).expect("an operator may"),
+        issue_skip_grant(&graph, &state, &PhaseTransitionProposer::Operator, &"chores".into())
+            .expect("an operator may"),
     );
     state.apply_transition(&accepted(&graph, &state, "execute"), UnixMillis(1));
     let transition = accepted(&graph, &state, "chores");
     assert_eq!(transition.closes_gates, ["verify"]);
     assert_eq!(transition.opens_gates, [""; 0]);
-    let TransitionCause::Granted { skips } = &transition.cause else { panic!("it needs the grant") };
+    let PhaseTransitionCause::Granted { skips } = &transition.cause else { panic!("it needs the grant") };
     assert_eq!(skips.0[0], SkippedRequirement::Gate { gate: "verify".to_owned(), phase: "verification".into() });
     state.apply_transition(&transition, UnixMillis(2));
     state.apply_transition(&accepted(&graph, &state, "reflection"), UnixMillis(3));
@@ -292,10 +296,10 @@ fn unneeded_grant_ends_with_the_transition() {
     let graph = seven();
     let mut state = at("verification");
     state.add_grant(
-        issue_skip_grant(&graph, &state, &TransitionProposer::User, &"chores".into()).expect("the user may"),
+        issue_skip_grant(&graph, &state, &PhaseTransitionProposer::User, &"chores".into()).expect("the user may"),
     );
     let transition = accepted(&graph, &state, "chores");
-    assert_eq!(transition.cause, TransitionCause::Proposed);
+    assert_eq!(transition.cause, PhaseTransitionCause::Proposed);
     state.apply_transition(&transition, UnixMillis(1));
     assert!(state.grants.is_empty());
 }
@@ -306,14 +310,14 @@ fn grant_can_be_revoked_and_is_not_duplicated() {
     let mut state = at("execute");
     for _ in 0..3 {
         state.add_grant(
-            issue_skip_grant(&graph, &state, &TransitionProposer::User, &"end".into()).expect("the user may"),
+            issue_skip_grant(&graph, &state, &PhaseTransitionProposer::User, &"end".into()).expect("the user may"),
         );
     }
     assert_eq!(state.grants.len(), 1);
     state.revoke_grant(&"end".into());
     refused(&graph, &state, "end");
-    assert!(issue_skip_grant(&graph, &state, &TransitionProposer::User, &"execute".into()).is_err());
-    assert!(issue_skip_grant(&graph, &state, &TransitionProposer::User, &"nowhere".into()).is_err());
+    assert!(issue_skip_grant(&graph, &state, &PhaseTransitionProposer::User, &"execute".into()).is_err());
+    assert!(issue_skip_grant(&graph, &state, &PhaseTransitionProposer::User, &"nowhere".into()).is_err());
 }
 
 #[test]
@@ -328,8 +332,11 @@ fn turn_limit_is_reached_after_the_last_allowed_turn() {
         state.count_turn_ended_in_visit();
     }
     let transition = expiry_transition(&graph, &state, UnixMillis(9000), None).expect("six turns are over");
-    assert_eq!((transition.to.as_str(), &transition.by), ("chat", &TransitionProposer::Engine));
-    assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: Vec::new() });
+    assert_eq!((transition.to.as_str(), &transition.by), ("chat", &PhaseTransitionProposer::Engine));
+    assert_eq!(
+        transition.cause,
+        PhaseTransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: Vec::new() }
+    );
     state.apply_transition(&transition, UnixMillis(9000));
     state.count_turn_ended_in_visit();
     assert_eq!((state.turns_started, state.turns_done), (0, 0));
@@ -343,7 +350,10 @@ fn time_limit_is_reached_at_the_deadline_and_not_before() {
     assert_eq!(over, UnixMillis(3_601_000));
     assert_eq!(expiry_transition(&graph, &state, UnixMillis(over.0 - 1), None), None);
     let transition = expiry_transition(&graph, &state, over, None).expect("the time is over");
-    assert_eq!(transition.cause, TransitionCause::Expired { limit: ExpiredPhaseLimit::Time, blocked_by: Vec::new() });
+    assert_eq!(
+        transition.cause,
+        PhaseTransitionCause::Expired { limit: ExpiredPhaseLimit::Time, blocked_by: Vec::new() }
+    );
     assert_eq!(transition.to.as_str(), "chat");
     assert_eq!(visit_deadline(&graph, &at("chat"), None), None);
     assert_eq!(expiry_transition(&graph, &at("chat"), UnixMillis(u64::MAX), None), None);
@@ -377,7 +387,7 @@ fn blocked_exit_leads_to_the_phase_that_satisfies_the_gate() {
     assert_eq!(transition.to.as_str(), "verification");
     assert_eq!(
         transition.cause,
-        TransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: vec!["verify".to_owned()] }
+        PhaseTransitionCause::Expired { limit: ExpiredPhaseLimit::Turns, blocked_by: vec!["verify".to_owned()] }
     );
     assert!(transition.describe_skips_or_blocked_exit().is_some());
 
@@ -403,10 +413,13 @@ fn a_rollback_restores_phase_and_gates_under_a_new_visit() {
     let graph = seven();
     let past = walked(&graph, &["execute"]);
     let mut state = walked(&graph, &["execute", "verification", "chores"]);
-    state.add_grant(issue_skip_grant(&graph, &state, &TransitionProposer::User, &"end".into()).expect("the user may"));
-    let transition = plan_rollback(&graph, &state, &past, &TransitionProposer::User, TransitionNote::default())
-        .expect("it lies behind");
-    assert_eq!(transition.cause, TransitionCause::RolledBack { to_visit: 2 });
+    state.add_grant(
+        issue_skip_grant(&graph, &state, &PhaseTransitionProposer::User, &"end".into()).expect("the user may"),
+    );
+    let transition =
+        plan_rollback(&graph, &state, &past, &PhaseTransitionProposer::User, PhaseTransitionNote::default())
+            .expect("it lies behind");
+    assert_eq!(transition.cause, PhaseTransitionCause::RolledBack { to_visit: 2 });
     state.apply_transition(&transition, UnixMillis(7000));
     assert_eq!(state.current.as_str(), "execute");
     assert_eq!((state.visit, state.since), (5, UnixMillis(7000)));
@@ -421,7 +434,7 @@ fn rollback_to_the_current_visit_restarts_it() {
     let mut state = at("execute");
     let past = state.clone();
     state.count_turn_started_in_visit();
-    let again = plan_rollback(&graph, &state, &past, &TransitionProposer::User, TransitionNote::default())
+    let again = plan_rollback(&graph, &state, &past, &PhaseTransitionProposer::User, PhaseTransitionNote::default())
         .expect("it has begun");
     state.apply_transition(&again, UnixMillis(5000));
     assert_eq!((state.current.as_str(), state.visit, state.turns_started), ("execute", 3, 0));
@@ -433,15 +446,15 @@ fn only_the_user_can_roll_back_from_the_end() {
     let graph = seven();
     let past = at("chat");
     let state = at("end");
-    plan_rollback(&graph, &state, &past, &TransitionProposer::Operator, TransitionNote::default())
+    plan_rollback(&graph, &state, &past, &PhaseTransitionProposer::Operator, PhaseTransitionNote::default())
         .expect("an operator may");
-    let asked = plan_rollback(&graph, &state, &past, &router(), TransitionNote::default());
+    let asked = plan_rollback(&graph, &state, &past, &router(), PhaseTransitionNote::default());
     assert_eq!(asked, Err(PhaseRollbackRefusal::NotAuthorized { by: router() }));
-    let ahead = plan_rollback(&graph, &past, &state, &TransitionProposer::User, TransitionNote::default());
+    let ahead = plan_rollback(&graph, &past, &state, &PhaseTransitionProposer::User, PhaseTransitionNote::default());
     assert_eq!(ahead, Err(PhaseRollbackRefusal::NotPast { to: 2, current: 1 }));
     let mut smaller = graph.clone();
     smaller.phases.remove(0);
-    let gone = plan_rollback(&smaller, &state, &past, &TransitionProposer::User, TransitionNote::default());
+    let gone = plan_rollback(&smaller, &state, &past, &PhaseTransitionProposer::User, PhaseTransitionNote::default());
     assert_eq!(gone, Err(PhaseRollbackRefusal::PhaseGone { phase: "chat".into() }));
 }
 
@@ -454,7 +467,7 @@ fn user_can_leave_a_phase_that_was_removed_from_the_graph() {
     assert_eq!(refused(&graph, &state, "execute").why, PhaseRefusalReason::NoEdge);
     assert_eq!(expiry_transition(&graph, &state, UnixMillis(u64::MAX), None), None);
     state.add_grant(
-        issue_skip_grant(&graph, &state, &TransitionProposer::User, &"execute".into()).expect("the user may"),
+        issue_skip_grant(&graph, &state, &PhaseTransitionProposer::User, &"execute".into()).expect("the user may"),
     );
     accepted(&graph, &state, "execute");
 }

@@ -13,12 +13,12 @@ use crate::limits::UNSHARED_ENTRIES_MAX;
 
 /// The messages of a thread, oldest first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ThreadEntries {
+pub(crate) struct ThreadMessageList {
     shared: imbl::Vector<Arc<ThreadMessage>>,
     newest: Vec<Arc<ThreadMessage>>,
 }
 
-impl ThreadEntries {
+impl ThreadMessageList {
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.shared.len() + self.newest.len()
@@ -40,7 +40,7 @@ impl ThreadEntries {
     }
 
     /// Iterates over all messages, oldest first.
-    pub(crate) fn iter(&self) -> ThreadEntriesIter<'_> {
+    pub(crate) fn iter(&self) -> ThreadMessageIter<'_> {
         self.shared.iter().chain(&self.newest)
     }
 
@@ -54,27 +54,27 @@ impl ThreadEntries {
 }
 
 /// An iterator over the messages of a thread, oldest first.
-pub(crate) type ThreadEntriesIter<'e> = Chain<
+pub(crate) type ThreadMessageIter<'e> = Chain<
     imbl::vector::Iter<'e, Arc<ThreadMessage>, imbl::shared_ptr::DefaultSharedPtr>,
     slice::Iter<'e, Arc<ThreadMessage>>,
 >;
 
-impl<'e> IntoIterator for &'e ThreadEntries {
+impl<'e> IntoIterator for &'e ThreadMessageList {
     type Item = &'e Arc<ThreadMessage>;
-    type IntoIter = ThreadEntriesIter<'e>;
+    type IntoIter = ThreadMessageIter<'e>;
 
-    fn into_iter(self) -> ThreadEntriesIter<'e> {
+    fn into_iter(self) -> ThreadMessageIter<'e> {
         self.iter()
     }
 }
 
-impl FromIterator<Arc<ThreadMessage>> for ThreadEntries {
+impl FromIterator<Arc<ThreadMessage>> for ThreadMessageList {
     fn from_iter<I: IntoIterator<Item = Arc<ThreadMessage>>>(entries: I) -> Self {
         Self { shared: entries.into_iter().collect(), newest: Vec::new() }
     }
 }
 
-impl Index<usize> for ThreadEntries {
+impl Index<usize> for ThreadMessageList {
     type Output = Arc<ThreadMessage>;
 
     fn index(&self, index: usize) -> &Arc<ThreadMessage> {
@@ -83,19 +83,19 @@ impl Index<usize> for ThreadEntries {
 }
 
 /// Compares the messages, not how they are stored.
-impl PartialEq for ThreadEntries {
+impl PartialEq for ThreadMessageList {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().eq(other)
     }
 }
 
-impl Serialize for ThreadEntries {
+impl Serialize for ThreadMessageList {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(self)
     }
 }
 
-impl<'de> Deserialize<'de> for ThreadEntries {
+impl<'de> Deserialize<'de> for ThreadMessageList {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Ok(Vec::<Arc<ThreadMessage>>::deserialize(from)?.into_iter().collect())
     }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn appended_messages_are_in_order_and_copies_do_not_change() {
-        let mut entries = ThreadEntries::default();
+        let mut entries = ThreadMessageList::default();
         let mut copies = Vec::new();
         for call in 0..50 {
             copies.push(entries.clone());
@@ -127,6 +127,6 @@ mod tests {
         }
         assert_eq!((entries[7].call, entries[8].call, entries[49].call), (CallId(7), CallId(8), CallId(49)));
         let written = serde_json::to_string(&entries).expect("no key could fail");
-        assert_eq!(serde_json::from_str::<ThreadEntries>(&written).expect("as written"), entries);
+        assert_eq!(serde_json::from_str::<ThreadMessageList>(&written).expect("as written"), entries);
     }
 }

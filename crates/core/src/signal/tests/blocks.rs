@@ -1,12 +1,13 @@
 //! Where blocks begin and end, and which text the user sees.
 
 use crate::limits::{BLOCK_BYTES_MAX, BLOCKS_PER_TEXT_MAX, COMPLAINTS_PER_PARSE_MAX};
-use crate::signal::BlockSchema;
-use crate::signal::{BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
+use crate::signal::{BlockFieldSchema, BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
 use expect_test::{Expect, expect};
 
 fn names() -> BlockSet {
-    BlockSet::default().with_block("NOTE", BlockSchema::default()).with_block("Step_Done", BlockSchema::default())
+    BlockSet::default()
+        .with_block("NOTE", BlockFieldSchema::default())
+        .with_block("Step_Done", BlockFieldSchema::default())
 }
 
 /// Checks each text: the visible text, the blocks and the complaints. Line breaks are shown as `
@@ -80,7 +81,8 @@ fn names_match_in_any_case_and_unknown_ones_are_text() {
 #[test]
 fn invalid_block_names_are_ignored() {
     let names = ["", "END", "end", "a b", "a>", "é", &"x".repeat(41), "ok", "OK"];
-    let names = names.into_iter().fold(BlockSet::default(), |all, name| all.with_block(name, BlockSchema::default()));
+    let names =
+        names.into_iter().fold(BlockSet::default(), |all, name| all.with_block(name, BlockFieldSchema::default()));
     assert_eq!(names.block_names().collect::<Vec<_>>(), ["OK"]);
 }
 

@@ -2,13 +2,12 @@
 
 use crate::limits::LIST_ITEMS_MAX;
 use crate::signal::fields::BlockFieldValue;
-use crate::signal::{BlockFieldKind, BlockFields, BlockSchema};
-use crate::signal::{BlockSet, ParsedReply, parse_reply};
+use crate::signal::{BlockFieldKind, BlockFieldSchema, BlockFields, BlockSet, ParsedReply, parse_reply};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 fn names() -> BlockSet {
-    let handover = BlockSchema::default()
+    let handover = BlockFieldSchema::default()
         .with_key("goal", BlockFieldKind::Text)
         .with_key("problem_summary", BlockFieldKind::Text)
         .with_key("constraints", BlockFieldKind::List)
@@ -16,7 +15,7 @@ fn names() -> BlockSet {
     BlockSet::default()
         .with_block(
             "NOTE",
-            BlockSchema::default()
+            BlockFieldSchema::default()
                 .with_key("shape", BlockFieldKind::Text)
                 .with_key("key_findings", BlockFieldKind::List)
                 .with_key("gaps", BlockFieldKind::List)
@@ -24,7 +23,7 @@ fn names() -> BlockSet {
         )
         .with_block(
             "BATCH",
-            BlockSchema::default()
+            BlockFieldSchema::default()
                 .with_key("type", BlockFieldKind::Text)
                 .with_key("goal", BlockFieldKind::Text)
                 .with_key("handover", BlockFieldKind::Section(handover))
@@ -414,7 +413,7 @@ fn a_raw_value_takes_everything_to_the_end() {
 #[test]
 fn block_of_the_original_specification_is_parsed() {
     let text = "<<<HANDOVER>>>\nshape: tradeoff\nkey_findings: [fast is costly, \"cheap, slow\"]\ntensions: []\nresisted_framing: null\nstill_unclear:\n  - budget\n<<<END>>>";
-    let shape = BlockSchema::default()
+    let shape = BlockFieldSchema::default()
         .with_key("shape", BlockFieldKind::Text)
         .with_key("key_findings", BlockFieldKind::List)
         .with_key("tensions", BlockFieldKind::List)

@@ -1,18 +1,19 @@
 //! The stream filter shows the same text as the parser, however the chunks are split.
 
 use crate::limits::BLOCK_BYTES_MAX;
-use crate::signal::BlockStreamFilter;
-use crate::signal::{BlockComplaint, BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
-use crate::signal::{BlockFieldKind, BlockSchema};
+use crate::signal::{
+    BlockComplaint, BlockFieldKind, BlockFieldSchema, BlockSet, BlockStreamFilter, parse_reply, quote_lines,
+    wrap_in_code_fence,
+};
 use proptest::prelude::*;
 
 fn names() -> BlockSet {
-    let note = BlockSchema::default()
-        .with_key("more", BlockFieldKind::Section(BlockSchema::default().with_key("key", BlockFieldKind::Text)));
+    let note = BlockFieldSchema::default()
+        .with_key("more", BlockFieldKind::Section(BlockFieldSchema::default().with_key("key", BlockFieldKind::Text)));
     BlockSet::default()
         .with_block("NOTE", note)
-        .with_block("N", BlockSchema::default().with_key("key", BlockFieldKind::Entry))
-        .with_block("BATCH", BlockSchema::default())
+        .with_block("N", BlockFieldSchema::default().with_key("key", BlockFieldKind::Entry))
+        .with_block("BATCH", BlockFieldSchema::default())
 }
 
 fn streamed(chunks: &[&str]) -> Vec<String> {

@@ -2,18 +2,19 @@
 //! finish.
 
 use crate::limits::BLOCK_BYTES_MAX;
-use crate::signal::BlockStreamFilter;
-use crate::signal::find_json_where;
-use crate::signal::{BlockFieldKind, BlockSchema};
-use crate::signal::{BlockSet, parse_reply, quote_lines, wrap_in_code_fence};
+use crate::signal::{
+    BlockFieldKind, BlockFieldSchema, BlockSet, BlockStreamFilter, find_json_where, parse_reply, quote_lines,
+    wrap_in_code_fence,
+};
 
 const BYTES: usize = 384 << 10;
 
 fn names() -> BlockSet {
-    let inner = BlockSchema::default().with_key("gaps", BlockFieldKind::List).with_key("goal", BlockFieldKind::Text);
+    let inner =
+        BlockFieldSchema::default().with_key("gaps", BlockFieldKind::List).with_key("goal", BlockFieldKind::Text);
     BlockSet::default().with_block(
         "NOTE",
-        BlockSchema::default()
+        BlockFieldSchema::default()
             .with_key("shape", BlockFieldKind::Text)
             .with_key("gaps", BlockFieldKind::List)
             .with_key("handover", BlockFieldKind::Section(inner))

@@ -39,13 +39,13 @@ pub struct RecordSort {
 pub struct RecordFieldCondition {
     /// The name of the field; `id` is the record itself.
     pub field: String,
-    pub op: FilterOperator,
+    pub op: RecordFilterOperator,
     pub value: Value,
 }
 
 /// How a field is compared with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum FilterOperator {
+pub enum RecordFilterOperator {
     #[serde(rename = "=")]
     Equal,
     #[serde(rename = "!=")]
@@ -66,7 +66,7 @@ pub enum FilterOperator {
     Contains,
 }
 
-impl FilterOperator {
+impl RecordFilterOperator {
     /// Every operator, with its name in queries.
     pub const ALL: [(&'static str, Self); 9] = [
         ("=", Self::Equal),
@@ -191,10 +191,10 @@ impl RecordFieldCondition {
                 value_excerpt(value)
             ));
         };
-        let Some((_, op)) = FilterOperator::ALL.iter().find(|(word, _)| *word == op).copied() else {
+        let Some((_, op)) = RecordFilterOperator::ALL.iter().find(|(word, _)| *word == op).copied() else {
             return Err(format!(
                 "there is no operator `{op}`; the operators are {}",
-                format_name_list(FilterOperator::ALL.iter().map(|(word, _)| *word))
+                format_name_list(RecordFilterOperator::ALL.iter().map(|(word, _)| *word))
             ));
         };
         let own;
@@ -206,7 +206,7 @@ impl RecordFieldCondition {
         };
         if !op.supports_kind(field.kind) {
             let fitting =
-                FilterOperator::ALL.iter().filter(|(_, op)| op.supports_kind(field.kind)).map(|(word, _)| *word);
+                RecordFilterOperator::ALL.iter().filter(|(_, op)| op.supports_kind(field.kind)).map(|(word, _)| *word);
             return Err(format!(
                 "`{}` cannot be used with `{name}` (a {} field); use {}",
                 op.as_str(),
@@ -216,7 +216,9 @@ impl RecordFieldCondition {
         }
         let value = part("value").cloned().unwrap_or(Value::Null);
         let value = match op {
-            FilterOperator::In | FilterOperator::NotIn => Value::Array(check_filter_values(field, &value, link)?),
+            RecordFilterOperator::In | RecordFilterOperator::NotIn => {
+                Value::Array(check_filter_values(field, &value, link)?)
+            }
             _ => check_filter_value(field, &value, link)?,
         };
         Ok(Self { field: name.to_owned(), op, value })
@@ -303,7 +305,7 @@ mod tests {
     fn a20_unknown_operator_is_refused_with_the_list_of_operators() {
         let why = filter(json!({"field": "name", "op": "not_ilike", "value": "%cod%"})).expect_err("refused");
         assert!(why.starts_with("there is no operator `not_ilike`"), "{why}");
-        for (word, _) in FilterOperator::ALL {
+        for (word, _) in RecordFilterOperator::ALL {
             assert!(why.contains(&format!("`{word}`")), "{why}");
         }
     }
@@ -330,7 +332,7 @@ mod tests {
         let own = filter(json!({"field": "id", "op": "in", "value": ["recipe_1", "recipe_2"]})).expect("a valid query");
         assert_eq!(own.value, json!(["id-1", "id-2"]));
         let one = filter(json!({"field": "tags", "op": "not_in", "value": "fish"})).expect("a valid query");
-        assert_eq!((one.op, one.value), (FilterOperator::NotIn, json!(["fish"])));
+        assert_eq!((one.op, one.value), (RecordFilterOperator::NotIn, json!(["fish"])));
     }
 
     #[test]

@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use segue_core::body::{BodyId, TextRef};
-use segue_core::signal::canonical_json;
-use segue_core::signal::wrap_in_code_fence;
+use segue_core::signal::{canonical_json, wrap_in_code_fence};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

@@ -24,14 +24,14 @@ pub struct TurnSummaryForPrompt {
     intent: String,
     decision: &'static str,
     goal: String,
-    steps: Vec<StepSummaryForPrompt>,
+    steps: Vec<AssistantStepSummaryForPrompt>,
     retained: Vec<String>,
     demoted: Vec<String>,
     blocked: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct StepSummaryForPrompt {
+struct AssistantStepSummaryForPrompt {
     step: u32,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -83,7 +83,7 @@ impl TurnSummaryForPrompt {
             intent: summary.intent.clone(),
             decision: summary.decision.map_or("nothing", |decision| decision.as_str()),
             goal: summary.goal.clone(),
-            steps: summary.steps.iter().map(StepSummaryForPrompt::from_summary).collect(),
+            steps: summary.steps.iter().map(AssistantStepSummaryForPrompt::from_summary).collect(),
             retained: summary.curation.retained.clone(),
             demoted: summary.curation.demoted.clone(),
             blocked: summary.blocked_reason.clone(),
@@ -91,7 +91,7 @@ impl TurnSummaryForPrompt {
     }
 }
 
-impl StepSummaryForPrompt {
+impl AssistantStepSummaryForPrompt {
     fn from_summary(step: &AssistantStepSummary) -> Self {
         Self {
             step: step.step,

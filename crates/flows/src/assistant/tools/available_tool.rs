@@ -2,7 +2,7 @@
 //! server no longer lists is left out.
 
 use super::super::domain::{McpServerConfig, McpToolConfig};
-use super::super::facts::McpToolInfo;
+use super::super::facts::RecordedMcpToolDescription;
 
 /// An MCP tool that steps may call.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,7 +18,10 @@ pub struct AvailableMcpTool<'o> {
 
 /// Returns the usable tools of a server, in the order of their declaration or of the server's list.
 #[must_use]
-pub fn list_available_tools<'o>(server: &'o McpServerConfig, listed: &'o [McpToolInfo]) -> Vec<AvailableMcpTool<'o>> {
+pub fn list_available_tools<'o>(
+    server: &'o McpServerConfig,
+    listed: &'o [RecordedMcpToolDescription],
+) -> Vec<AvailableMcpTool<'o>> {
     let find_listed = |name: &str| listed.iter().find(|tool| tool.name == name);
     let names: Vec<&str> = match &server.tools {
         Some(tools) => tools.iter().map(|tool| tool.name.as_str()).collect(),

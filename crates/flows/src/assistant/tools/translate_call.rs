@@ -2,12 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::write_binding::StepWritePermissions;
+use super::write_binding::StepRecordWritePermissions;
 use super::{AvailableMcpTool, DomainOperation, DomainToolRequest, DomainToolRunPurpose, list_available_tools};
-use crate::assistant::domain::format_name_list;
 use crate::assistant::domain::{
-    DomainSchema, FilterOperator, ID_FIELD, RecordField, RecordFieldCondition, RecordFieldKind, RecordQuery,
-    RecordType, RecordValidationMode, check_record,
+    DomainSchema, ID_FIELD, RecordField, RecordFieldCondition, RecordFieldKind, RecordFilterOperator, RecordQuery,
+    RecordType, RecordValidationMode, check_record, format_name_list,
 };
 use crate::assistant::facts::{AssistantPlanStep, AssistantPlanStepKind};
 use crate::assistant::registry::{KnownEntities, LoadedRecordSource, RecordLoadLevel};
@@ -49,7 +48,7 @@ pub fn translate_tool_call(
 ) -> Result<DomainRequestOrAlreadyLoaded, Vec<String>> {
     let read_references =
         state.current_turn.as_ref().map(|running| running.references_returned_by_reads()).unwrap_or_default();
-    let binding = StepWritePermissions { step: step.1, entities: &state.entities, read_references };
+    let binding = StepRecordWritePermissions { step: step.1, entities: &state.entities, read_references };
     let translator =
         DomainToolCallTranslator { domain, state, entities: &state.entities, turn: step.0, step: step.1, binding };
     if let Some(server) = &domain.server {
@@ -90,7 +89,7 @@ struct DomainToolCallTranslator<'w> {
     entities: &'w KnownEntities,
     turn: u32,
     step: &'w AssistantPlanStep,
-    binding: StepWritePermissions<'w>,
+    binding: StepRecordWritePermissions<'w>,
 }
 
 impl<'w> DomainToolCallTranslator<'w> {
@@ -165,7 +164,7 @@ impl<'w> DomainToolCallTranslator<'w> {
 
     /// Returns the references that a read names, if all their records are fully loaded.
     fn find_loaded_references(&self, kind: &RecordType, query: &RecordQuery) -> Option<Vec<String>> {
-        let [RecordFieldCondition { field, op: FilterOperator::Equal | FilterOperator::In, value }] =
+        let [RecordFieldCondition { field, op: RecordFilterOperator::Equal | RecordFilterOperator::In, value }] =
             query.filters.as_slice()
         else {
             return None;

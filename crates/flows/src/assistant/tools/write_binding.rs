@@ -46,14 +46,14 @@ pub(in crate::assistant) fn check_planned_write(
 }
 
 /// What a step may write.
-pub(super) struct StepWritePermissions<'w> {
+pub(super) struct StepRecordWritePermissions<'w> {
     pub(super) step: &'w AssistantPlanStep,
     pub(super) entities: &'w KnownEntities,
     /// The records that the read steps of this turn returned.
     pub(super) read_references: BTreeSet<&'w str>,
 }
 
-impl StepWritePermissions<'_> {
+impl StepRecordWritePermissions<'_> {
     /// Checks that the step was planned for an operation.
     pub(super) fn check_planned_operation(&self, operation: &str) -> Result<(), String> {
         match self.step.operation.as_deref() {

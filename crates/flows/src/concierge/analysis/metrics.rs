@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::graph::{Adjacency, ClaimGraph, find_articulation_points, label_components};
 use super::prerequisites::ClaimPrerequisiteOrder;
 use super::tension::ClaimTension;
-use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId, ClaimKind, ClaimRole};
+use crate::concierge::claim_map::{ClaimEdgeKind, ClaimId, ClaimRoleInMap, ClaimStatementKind};
 
 /// The metrics of one claim.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -65,7 +65,7 @@ pub struct ClaimCluster {
 
 /// The claim with by far the largest out-degree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct HubClaim {
+pub struct MostConnectedClaim {
     pub claim: ClaimId,
     pub out_degree: u32,
     /// The largest out-degree of any other claim.
@@ -107,7 +107,7 @@ pub(super) struct ClaimMapMetrics {
     pub(super) components: Vec<ClaimCluster>,
     pub(super) longest_chain: Vec<Vec<ClaimId>>,
     pub(super) cycles: Vec<Vec<ClaimId>>,
-    pub(super) hub: Option<HubClaim>,
+    pub(super) hub: Option<MostConnectedClaim>,
     /// The two largest out-degrees.
     pub(super) top_out_degrees: (u32, u32),
     pub(super) keystones: Vec<ClaimId>,
@@ -165,7 +165,7 @@ fn count_claim_edges(graph: &ClaimGraph<'_>) -> Vec<ClaimMetrics> {
         conflicts: 0,
         dependents: 0,
         is_root: false,
-        is_conditional: claim.kind == ClaimKind::Conditional,
+        is_conditional: claim.kind == ClaimStatementKind::Conditional,
         is_articulation_point: false,
         component: 0,
     };
@@ -190,12 +190,12 @@ fn count_claim_edges(graph: &ClaimGraph<'_>) -> Vec<ClaimMetrics> {
     claims
 }
 
-fn claim_leverage(claim: &ClaimMetrics, role: ClaimRole) -> f64 {
+fn claim_leverage(claim: &ClaimMetrics, role: ClaimRoleInMap) -> f64 {
     let role = match role {
-        ClaimRole::Challenger => 4.0,
-        ClaimRole::Anchor => 2.0,
-        ClaimRole::Branch => 1.0,
-        ClaimRole::Supplement => 0.5,
+        ClaimRoleInMap::Challenger => 4.0,
+        ClaimRoleInMap::Anchor => 2.0,
+        ClaimRoleInMap::Branch => 1.0,
+        ClaimRoleInMap::Supplement => 0.5,
     };
     2.0 * claim.support_ratio
         + role
@@ -256,7 +256,7 @@ fn find_evidence_gaps(claims: &[ClaimMetrics]) -> Vec<WeaklySupportedKeyClaim> {
     .collect()
 }
 
-fn find_hub(claims: &[ClaimMetrics]) -> (Option<HubClaim>, (u32, u32)) {
+fn find_hub(claims: &[ClaimMetrics]) -> (Option<MostConnectedClaim>, (u32, u32)) {
     let (mut first, mut runner_up): (Option<&ClaimMetrics>, u32) = (None, 0);
     for claim in claims {
         let largest = first.map_or(0, |first| first.out_degree);
@@ -271,7 +271,7 @@ fn find_hub(claims: &[ClaimMetrics]) -> (Option<HubClaim>, (u32, u32)) {
     let dominates = 2 * u64::from(out_degree) >= 3 * u64::from(runner_up);
     let hub = first.filter(|_| out_degree >= 2 && dominates);
     (
-        hub.map(|claim| HubClaim { claim: claim.id.clone(), out_degree, runner_up_out_degree: runner_up }),
+        hub.map(|claim| MostConnectedClaim { claim: claim.id.clone(), out_degree, runner_up_out_degree: runner_up }),
         (out_degree, runner_up),
     )
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map as Members, Value};
 
-use super::complaint::{BoundedComplaints, one_line_excerpt};
+use super::complaint::{BoundedClaimMapComplaints, one_line_excerpt};
 use super::extract::ExtractedClaimMapJson;
 use super::{
-    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimKind, ClaimMap, ClaimMapComplaint, ClaimMapError, ClaimMapPartDropReason,
-    ClaimNode, ClaimRole, ParsedClaimMap,
+    ClaimEdge, ClaimEdgeKind, ClaimId, ClaimMap, ClaimMapComplaint, ClaimMapParseError, ClaimMapPartDropReason,
+    ClaimNode, ClaimRoleInMap, ClaimStatementKind, ParsedClaimMap,
 };
 use crate::limits::{
     CLAIM_ID_CHARS_MAX, CLAIM_LABEL_CHARS_MAX, CLAIM_TEXT_CHARS_MAX, MAP_CLAIMS_MAX, MAP_EDGES_MAX, MAP_GAPS_MAX,
@@ -16,13 +16,16 @@ use crate::limits::{
 };
 
 /// Builds the map from JSON, for `answers` answers.
-pub(super) fn build_claim_map(map_json: &ExtractedClaimMapJson, answers: u32) -> Result<ParsedClaimMap, ClaimMapError> {
-    let mut complaints = BoundedComplaints::default();
+pub(super) fn build_claim_map(
+    map_json: &ExtractedClaimMapJson,
+    answers: u32,
+) -> Result<ParsedClaimMap, ClaimMapParseError> {
+    let mut complaints = BoundedClaimMapComplaints::default();
     map_json.complaints.iter().for_each(|complaint| complaints.push(complaint.clone()));
     let mut builder = ClaimMapBuilder { answers, complaints };
     let mut claims = builder.build_claims(json_list(&map_json.value, "claims").unwrap_or_default());
     if claims.is_empty() {
-        return Err(ClaimMapError::NoClaims);
+        return Err(ClaimMapParseError::NoClaims);
     }
     let names = ClaimNameIndex::from_claims(&claims);
     builder.resolve_challenges(&mut claims, &names);
@@ -61,7 +64,7 @@ impl ClaimNameIndex {
 
 struct ClaimMapBuilder {
     answers: u32,
-    complaints: BoundedComplaints,
+    complaints: BoundedClaimMapComplaints,
 }
 
 impl ClaimMapBuilder {
@@ -140,12 +143,13 @@ impl ClaimMapBuilder {
                 return None;
             }
         };
-        let kind = self.parse_word(&id.0, "type", members.get("type"), &CLAIM_KIND_WORDS, ClaimKind::Speculative);
-        let role = self.parse_word(&id.0, "role", members.get("role"), &CLAIM_ROLE_WORDS, ClaimRole::Branch);
+        let kind =
+            self.parse_word(&id.0, "type", members.get("type"), &CLAIM_KIND_WORDS, ClaimStatementKind::Speculative);
+        let role = self.parse_word(&id.0, "role", members.get("role"), &CLAIM_ROLE_WORDS, ClaimRoleInMap::Branch);
         let supporters = self.parse_supporters(&id, members.get("supporters"));
         let challenges = self.parse_challenged_id(&id, members.get("challenges"));
         let challenges = challenges.filter(|_| {
-            let is_challenger = role == ClaimRole::Challenger;
+            let is_challenger = role == ClaimRoleInMap::Challenger;
             if !is_challenger {
                 self.complaints.push_dropped(&id.0, "`challenges`", ClaimMapPartDropReason::NotChallenger);
             }
@@ -360,18 +364,18 @@ impl ClaimMapBuilder {
     }
 }
 
-const CLAIM_KIND_WORDS: [(&str, ClaimKind); 5] = [
-    ("factual", ClaimKind::Factual),
-    ("prescriptive", ClaimKind::Prescriptive),
-    ("conditional", ClaimKind::Conditional),
-    ("contested", ClaimKind::Contested),
-    ("speculative", ClaimKind::Speculative),
+const CLAIM_KIND_WORDS: [(&str, ClaimStatementKind); 5] = [
+    ("factual", ClaimStatementKind::Factual),
+    ("prescriptive", ClaimStatementKind::Prescriptive),
+    ("conditional", ClaimStatementKind::Conditional),
+    ("contested", ClaimStatementKind::Contested),
+    ("speculative", ClaimStatementKind::Speculative),
 ];
-const CLAIM_ROLE_WORDS: [(&str, ClaimRole); 4] = [
-    ("anchor", ClaimRole::Anchor),
-    ("branch", ClaimRole::Branch),
-    ("challenger", ClaimRole::Challenger),
-    ("supplement", ClaimRole::Supplement),
+const CLAIM_ROLE_WORDS: [(&str, ClaimRoleInMap); 4] = [
+    ("anchor", ClaimRoleInMap::Anchor),
+    ("branch", ClaimRoleInMap::Branch),
+    ("challenger", ClaimRoleInMap::Challenger),
+    ("supplement", ClaimRoleInMap::Supplement),
 ];
 const EDGE_KIND_WORDS: [(&str, ClaimEdgeKind); 4] = [
     ("supports", ClaimEdgeKind::Supports),

@@ -91,12 +91,12 @@ pub enum ClaimMapPartDropReason {
 
 /// A list of complaints with a limited length.
 #[derive(Debug, Default)]
-pub(super) struct BoundedComplaints {
+pub(super) struct BoundedClaimMapComplaints {
     complaints: Vec<ClaimMapComplaint>,
     omitted_count: usize,
 }
 
-impl BoundedComplaints {
+impl BoundedClaimMapComplaints {
     pub(super) fn push(&mut self, complaint: ClaimMapComplaint) {
         if self.complaints.len() < MAP_COMPLAINTS_MAX {
             self.complaints.push(complaint);

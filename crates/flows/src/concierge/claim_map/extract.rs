@@ -3,7 +3,7 @@
 use segue_core::signal::{JsonComplaint, find_json_where};
 use serde_json::Value;
 
-use super::{ClaimMapComplaint, ClaimMapError, ClaimMapTagDefect};
+use super::{ClaimMapComplaint, ClaimMapParseError, ClaimMapTagDefect};
 
 /// The JSON of a map and the text around it.
 pub(super) struct ExtractedClaimMapJson {
@@ -14,7 +14,7 @@ pub(super) struct ExtractedClaimMapJson {
 }
 
 /// Extracts the map from a reply.
-pub(super) fn extract_map_json(reply: &str) -> Result<ExtractedClaimMapJson, ClaimMapError> {
+pub(super) fn extract_map_json(reply: &str) -> Result<ExtractedClaimMapJson, ClaimMapParseError> {
     let tags = find_map_tags(reply);
     let spans = tag_spans(&tags);
     let valid = spans.iter().rev().find_map(|span| {
@@ -29,7 +29,7 @@ pub(super) fn extract_map_json(reply: &str) -> Result<ExtractedClaimMapJson, Cla
     let tagged = valid.or_else(repaired).or_else(|| extract_unclosed_map(reply, &tags));
     tagged.or_else(|| extract_fenced_map(reply)).or_else(|| extract_untagged_map(reply, &tags)).ok_or_else(|| {
         let has_empty = find_json_where(reply, |value| value.get("claims").is_some_and(Value::is_array));
-        if has_empty.value.is_some() { ClaimMapError::NoClaims } else { ClaimMapError::NoMapFound }
+        if has_empty.value.is_some() { ClaimMapParseError::NoClaims } else { ClaimMapParseError::NoMapFound }
     })
 }
 

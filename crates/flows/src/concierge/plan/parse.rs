@@ -8,7 +8,7 @@ use crate::limits::{PLAN_STEPS_MAX, STEP_TEXT_CHARS_MAX, STEP_TITLE_CHARS_MAX};
 
 /// Why a STEPS block has no steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum StepsParseError {
+pub enum PlanStepsBlockParseError {
     #[error("the block is empty")]
     EmptyBlock,
     #[error("no entry has a title")]
@@ -19,12 +19,12 @@ pub enum StepsParseError {
 ///
 /// # Errors
 /// If the block is empty or no entry has a title.
-pub fn parse_steps_block(raw: &str) -> Result<Vec<ConciergePlanStep>, StepsParseError> {
+pub fn parse_steps_block(raw: &str) -> Result<Vec<ConciergePlanStep>, PlanStepsBlockParseError> {
     if raw.trim().is_empty() {
-        return Err(StepsParseError::EmptyBlock);
+        return Err(PlanStepsBlockParseError::EmptyBlock);
     }
     let steps = truncate_steps(parse_json_steps(raw).unwrap_or_else(|| parse_step_entries(raw)));
-    if steps.is_empty() { Err(StepsParseError::NoTitle) } else { Ok(steps) }
+    if steps.is_empty() { Err(PlanStepsBlockParseError::NoTitle) } else { Ok(steps) }
 }
 
 /// Parses steps from the numbered items or headings of a plan; empty if it has none.
@@ -73,18 +73,18 @@ enum LastPlanLineKind {
 }
 
 #[derive(Clone, Copy)]
-enum PlanStepField {
+enum ConciergePlanStepField {
     Title,
     Description,
     DoneWhen,
 }
 
-fn parse_step_field(name: &str) -> Option<PlanStepField> {
+fn parse_step_field(name: &str) -> Option<ConciergePlanStepField> {
     let name: String = name.trim().trim_matches('*').to_lowercase().replace([' ', '-'], "_");
     match name.as_str() {
-        "title" | "step" | "name" => Some(PlanStepField::Title),
-        "description" | "what" | "do" | "details" => Some(PlanStepField::Description),
-        "done_when" | "donewhen" | "done" => Some(PlanStepField::DoneWhen),
+        "title" | "step" | "name" => Some(ConciergePlanStepField::Title),
+        "description" | "what" | "do" | "details" => Some(ConciergePlanStepField::Description),
+        "done_when" | "donewhen" | "done" => Some(ConciergePlanStepField::DoneWhen),
         _ => None,
     }
 }
@@ -115,17 +115,17 @@ fn parse_json_steps(raw: &str) -> Option<Vec<ConciergePlanStep>> {
 /// Parses entries that start with a dash, a number or another title. A line without a key continues the value above it.
 fn parse_step_entries(raw: &str) -> Vec<ConciergePlanStep> {
     let mut steps: Vec<ConciergePlanStep> = Vec::new();
-    let mut field = PlanStepField::Title;
+    let mut field = ConciergePlanStepField::Title;
     for line in raw.lines().filter(|line| !line.trim().is_empty()) {
         let (has_marker, content) = strip_list_marker(line);
         let keyed = content.split_once(':').and_then(|(name, value)| Some((parse_step_field(name)?, value.trim())));
         let has_title = steps.last().is_some_and(|step| !step.title.is_empty());
-        let is_next = matches!(keyed, Some((PlanStepField::Title, _))) && has_title;
+        let is_next = matches!(keyed, Some((ConciergePlanStepField::Title, _))) && has_title;
         // Some models put a dash before every key, so a dash before another key than a title continues the step.
         let starts_step = steps.is_empty() || is_next || has_marker && (keyed.is_none() || !has_title);
         if starts_step {
             steps.push(ConciergePlanStep::default());
-            field = PlanStepField::Title;
+            field = ConciergePlanStepField::Title;
         }
         let Some(step) = steps.last_mut() else { continue };
         let (key, value) = keyed.unwrap_or((field, content));
@@ -139,11 +139,11 @@ fn parse_step_entries(raw: &str) -> Vec<ConciergePlanStep> {
     steps
 }
 
-fn step_field_mut(step: &mut ConciergePlanStep, field: PlanStepField) -> &mut String {
+fn step_field_mut(step: &mut ConciergePlanStep, field: ConciergePlanStepField) -> &mut String {
     match field {
-        PlanStepField::Title => &mut step.title,
-        PlanStepField::Description => &mut step.description,
-        PlanStepField::DoneWhen => &mut step.done_when,
+        ConciergePlanStepField::Title => &mut step.title,
+        ConciergePlanStepField::Description => &mut step.description,
+        ConciergePlanStepField::DoneWhen => &mut step.done_when,
     }
 }
 
@@ -248,8 +248,8 @@ mod tests {
             assert_eq!(parse_steps_block(raw), Ok(expected.clone()), "{raw}");
         }
         assert_eq!(parse_steps_block("- Measure\n- Buy"), Ok(vec![step("Measure", "", ""), step("Buy", "", "")]));
-        assert_eq!(parse_steps_block(" \n"), Err(StepsParseError::EmptyBlock));
-        assert_eq!(parse_steps_block("done_when: never"), Err(StepsParseError::NoTitle));
+        assert_eq!(parse_steps_block(" \n"), Err(PlanStepsBlockParseError::EmptyBlock));
+        assert_eq!(parse_steps_block("done_when: never"), Err(PlanStepsBlockParseError::NoTitle));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::concierge::{handovers, sample_echo};
 
 /// Whether the user is asked before a batch starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum BatchConfirmationPolicy {
+pub(super) enum ExpertBatchConfirmationPolicy {
     BySetting,
     Always,
 }

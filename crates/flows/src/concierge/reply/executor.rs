@@ -9,7 +9,7 @@ use crate::concierge::facts::ConciergeFact;
 use crate::concierge::handovers;
 use crate::concierge::messages::visit_handover;
 use crate::concierge::plan::{
-    ConciergePlan, ConciergePlanStep, UnusablePlanStepError, parse_steps_block, parse_steps_from_prose,
+    ConciergePlan, ConciergePlanStep, ConciergePlanStepLookupError, parse_steps_block, parse_steps_from_prose,
 };
 use crate::concierge::spec::{
     ASK_REPAIR_STEPS, BATCH_BLOCK, EXPLORER_PHASE, HANDOVER_BLOCK, OUTCOME_HANDOVER, STEP_DONE_BLOCK, STEP_START_BLOCK,
@@ -73,9 +73,9 @@ impl ConciergeReplyHandler<'_> {
                 Err(why) => {
                     let kind = if block.name == STEP_START_BLOCK { "not_begun" } else { "not_current" };
                     let known = match why {
-                        UnusablePlanStepError::UnknownStep => "",
-                        UnusablePlanStepError::NotCurrent => "later",
-                        UnusablePlanStepError::AlreadyComplete => "complete",
+                        ConciergePlanStepLookupError::UnknownStep => "",
+                        ConciergePlanStepLookupError::NotCurrent => "later",
+                        ConciergePlanStepLookupError::AlreadyComplete => "complete",
                     };
                     let arguments = [("given", step_name), ("current", current.as_str()), ("known", known)];
                     steps.push(self.refuse_block(&block.name, kind, &arguments));

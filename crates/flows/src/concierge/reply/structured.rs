@@ -10,7 +10,7 @@ use super::ConciergeReplyHandler;
 use super::batch_block::ExpertBatchBlock;
 use crate::concierge::consent::ExpertBatchConsentAnswer;
 use crate::concierge::facts::{ConciergeFact, ExpertBatchPurpose};
-use crate::concierge::questions::{self, PlanProgressAnswer, UserNeedToContinuePlan};
+use crate::concierge::questions::{self, PlanProgressAnswer, UserNeedForHelpOrNewPlan};
 use crate::concierge::spec::{
     ASK_CONSENT_QUESTION, ASK_EXECUTION_QUESTION, ASK_INTENT_QUESTION, ASK_PLAN_QUESTION, ASK_PROGRESS_QUESTION,
     ASK_STANCE_QUESTION, ASK_STEPS_QUESTION, EXPLORER_PHASE, STARTER_PHASE,
@@ -168,8 +168,10 @@ impl ConciergeReplyHandler<'_> {
             return steps;
         }
         match progress.needs {
-            UserNeedToContinuePlan::NewPlan => steps.push(self.ask_private_question(ASK_EXECUTION_QUESTION, json!({}))),
-            UserNeedToContinuePlan::Help if progress.blocker.is_some() => {
+            UserNeedForHelpOrNewPlan::NewPlan => {
+                steps.push(self.ask_private_question(ASK_EXECUTION_QUESTION, json!({})))
+            }
+            UserNeedForHelpOrNewPlan::Help if progress.blocker.is_some() => {
                 let step = plan.current_step().map(|step| step.title.clone());
                 steps.extend(self.handle_help_block(&ExpertBatchBlock {
                     kind: String::new(),
@@ -181,7 +183,9 @@ impl ConciergeReplyHandler<'_> {
                     prompt: None,
                 }));
             }
-            UserNeedToContinuePlan::Help | UserNeedToContinuePlan::Nothing => steps.push(self.end_turn_or_ask_again()),
+            UserNeedForHelpOrNewPlan::Help | UserNeedForHelpOrNewPlan::Nothing => {
+                steps.push(self.end_turn_or_ask_again())
+            }
         }
         steps
     }

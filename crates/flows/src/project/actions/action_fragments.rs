@@ -12,7 +12,7 @@ use crate::limits::CHECK_OUTPUT_CHARS_MAX;
 use crate::project::project_context::ProjectFlowContext;
 use crate::project::text::last_chars;
 use crate::template::fill_template;
-use crate::workspace_tools::CommandRun;
+use crate::workspace_tools::WorkspaceCommandRun;
 
 fn omit_fragment(why: &str) -> RenderedFragment {
     RenderedFragment::Omitted(why.to_owned())
@@ -61,7 +61,7 @@ pub(in crate::project) fn render_workspace_status(
     rendered_fragment(text, FragmentSource::State, "the files, what changed, and what failed last")
 }
 
-fn describe_failed_command(run: &CommandRun) -> Value {
+fn describe_failed_command(run: &WorkspaceCommandRun) -> Value {
     let output = last_chars(&run.output_tail, CHECK_OUTPUT_CHARS_MAX);
     json!({"command": run.command, "output": wrap_in_code_fence(&output)})
 }

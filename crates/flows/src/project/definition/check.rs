@@ -15,32 +15,32 @@ use crate::project::tools::{ROUTER_ROLE, is_known_tool_name, tool_names_text};
 
 /// A step from one value of a file to a value inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DefinitionPathStep {
+pub(super) enum FlowDefinitionPathSegment {
     Key(&'static str),
     Index(usize),
 }
 
 /// The place of a value in a file.
-pub(super) type DefinitionPath = Vec<DefinitionPathStep>;
+pub(super) type FlowDefinitionPath = Vec<FlowDefinitionPathSegment>;
 
 macro_rules! path {
-    ($($step:expr),* $(,)?) => { vec![$(DefinitionPathStep::from($step)),*] };
+    ($($step:expr),* $(,)?) => { vec![$(FlowDefinitionPathSegment::from($step)),*] };
 }
 
-impl From<&'static str> for DefinitionPathStep {
+impl From<&'static str> for FlowDefinitionPathSegment {
     fn from(key: &'static str) -> Self {
         Self::Key(key)
     }
 }
 
-impl From<usize> for DefinitionPathStep {
+impl From<usize> for FlowDefinitionPathSegment {
     fn from(index: usize) -> Self {
         Self::Index(index)
     }
 }
 
 /// Returns the mistakes, each with the path of the value that is wrong.
-pub(super) fn check_definition(definition: &FlowDefinition) -> Vec<(DefinitionPath, String)> {
+pub(super) fn check_definition(definition: &FlowDefinition) -> Vec<(FlowDefinitionPath, String)> {
     let mut check = FlowDefinitionChecker { definition, problems: Vec::new() };
     check.check_names();
     check.check_agents();
@@ -59,7 +59,7 @@ pub(super) fn check_definition(definition: &FlowDefinition) -> Vec<(DefinitionPa
 
 struct FlowDefinitionChecker<'d> {
     definition: &'d FlowDefinition,
-    problems: Vec<(DefinitionPath, String)>,
+    problems: Vec<(FlowDefinitionPath, String)>,
 }
 
 /// Formats names as `` `a`, `b` ``.
@@ -77,7 +77,7 @@ fn is_valid_name(name: &str) -> bool {
 }
 
 impl<'d> FlowDefinitionChecker<'d> {
-    fn add_problem(&mut self, path: DefinitionPath, message: impl Into<String>) {
+    fn add_problem(&mut self, path: FlowDefinitionPath, message: impl Into<String>) {
         self.problems.push((path, message.into()));
     }
 
@@ -89,14 +89,14 @@ impl<'d> FlowDefinitionChecker<'d> {
         quote_names(self.definition.agents.iter().map(|agent| agent.name.as_str()))
     }
 
-    fn check_phase_name(&mut self, path: DefinitionPath, name: &str) {
+    fn check_phase_name(&mut self, path: FlowDefinitionPath, name: &str) {
         if self.definition.find_phase(name).is_none() {
             let message = format!("there is no phase `{name}`; phases are {}", self.phase_names());
             self.add_problem(path, message);
         }
     }
 
-    fn check_new_name(&mut self, path: DefinitionPath, what: &str, name: &str, earlier: bool) {
+    fn check_new_name(&mut self, path: FlowDefinitionPath, what: &str, name: &str, earlier: bool) {
         if !is_valid_name(name) {
             let message = format!(
                 "`{name}` is not a name of {what}: use at most {DEFINITION_NAME_CHARS_MAX} lower-case letters, digits and \
@@ -179,7 +179,7 @@ impl<'d> FlowDefinitionChecker<'d> {
         }
     }
 
-    fn check_text_length(&mut self, path: DefinitionPath, text: &str) {
+    fn check_text_length(&mut self, path: FlowDefinitionPath, text: &str) {
         let chars = text.chars().count();
         if chars > DEFINITION_TEXT_CHARS_MAX {
             self.add_problem(
@@ -189,7 +189,7 @@ impl<'d> FlowDefinitionChecker<'d> {
         }
     }
 
-    fn check_tool(&mut self, path: DefinitionPath, tool: &str) {
+    fn check_tool(&mut self, path: FlowDefinitionPath, tool: &str) {
         if tool.starts_with(MCP_TOOL_PREFIX) && McpToolName::parse(tool).is_none() {
             let message = format!(
                 "`{tool}` is not the name of a tool of an MCP server: write `mcp__SERVER__TOOL`, at most \
@@ -409,7 +409,7 @@ impl<'d> FlowDefinitionChecker<'d> {
         }
     }
 
-    fn find_declaration(&self, name: &str) -> Option<DefinitionPath> {
+    fn find_declaration(&self, name: &str) -> Option<FlowDefinitionPath> {
         let definition = self.definition;
         let gate =
             definition.gates.iter().position(|gate| gate.name == name).map(|index| path!["gates", index, "name"]);

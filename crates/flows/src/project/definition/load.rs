@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::FlowDefinition;
-use super::check::{DefinitionPath, DefinitionPathStep, check_definition};
+use super::check::{FlowDefinitionPath, FlowDefinitionPathSegment, check_definition};
 use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_ERRORS_MAX};
 use crate::mcp_tools::McpToolName;
 
@@ -29,7 +29,7 @@ impl fmt::Display for FlowFileMistake {
 
 /// A tool of an MCP server that a flow file names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LocatedMcpTool {
+pub struct McpToolInFlowFile {
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
@@ -38,7 +38,7 @@ pub struct LocatedMcpTool {
     pub name: String,
 }
 
-impl LocatedMcpTool {
+impl McpToolInFlowFile {
     /// Returns the server and the tool.
     #[must_use]
     pub fn parsed(&self) -> McpToolName<'_> {
@@ -77,7 +77,7 @@ impl FlowDefinition {
     /// # Errors
     /// Returns all mistakes. Those that concern several parts of the file are only looked for if each part is well-formed.
     pub fn parse(text: &str) -> Result<Self, FlowDefinitionErrors> {
-        let source = DefinitionFileText(text);
+        let source = FlowFileText(text);
         if text.len() > DEFINITION_BYTES_MAX {
             let message = format!("the file has {} bytes; at most {DEFINITION_BYTES_MAX} are allowed", text.len());
             return Err(FlowDefinitionErrors { errors: vec![source.error_at(0, message)] });
@@ -113,15 +113,15 @@ impl FlowDefinition {
 
     /// Returns the tools of MCP servers that the text of a definition names, with their places. A text with mistakes has none.
     #[must_use]
-    pub fn locate_mcp_tools(text: &str) -> Vec<LocatedMcpTool> {
+    pub fn locate_mcp_tools(text: &str) -> Vec<McpToolInFlowFile> {
         let (Ok(root), Ok(definition)) = (DeTable::parse(text), Self::parse(text)) else { return Vec::new() };
-        let source = DefinitionFileText(text);
+        let source = FlowFileText(text);
         let locate_names = |table: &'static str, index: usize, names: &[String]| {
             let found = names.iter().enumerate().filter_map(|(position, name)| {
                 McpToolName::parse(name)?;
-                let path: DefinitionPath = vec![table.into(), index.into(), "tools".into(), position.into()];
+                let path: FlowDefinitionPath = vec![table.into(), index.into(), "tools".into(), position.into()];
                 let at = source.error_at(locate(root.get_ref(), &path).unwrap_or_default(), String::new());
-                Some(LocatedMcpTool { line: at.line, column: at.column, name: name.clone() })
+                Some(McpToolInFlowFile { line: at.line, column: at.column, name: name.clone() })
             });
             found.collect::<Vec<_>>()
         };
@@ -131,7 +131,7 @@ impl FlowDefinition {
             .enumerate()
             .flat_map(|(index, agent)| locate_names("agents", index, agent.tools.as_deref().unwrap_or_default()));
         let phases = definition.phases.iter().enumerate();
-        let mut located: Vec<LocatedMcpTool> =
+        let mut located: Vec<McpToolInFlowFile> =
             agents.chain(phases.flat_map(|(index, phase)| locate_names("phases", index, &phase.tools))).collect();
         located.sort();
         located
@@ -148,9 +148,9 @@ fn deserialize_value<T: DeserializeOwned>(value: Spanned<DeValue<'_>>) -> Result
 }
 
 /// The text of a file, used to turn byte offsets into lines and columns.
-struct DefinitionFileText<'t>(&'t str);
+struct FlowFileText<'t>(&'t str);
 
-impl DefinitionFileText<'_> {
+impl FlowFileText<'_> {
     fn error_at(&self, byte: usize, message: String) -> FlowFileMistake {
         let before = &self.0[..self.0.floor_char_boundary(byte)];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -188,18 +188,18 @@ impl DefinitionFileText<'_> {
 }
 
 /// Returns the byte offset of the value at a path, or of the last part of the path that exists.
-fn locate(root: &DeTable<'_>, path: &DefinitionPath) -> Option<usize> {
+fn locate(root: &DeTable<'_>, path: &FlowDefinitionPath) -> Option<usize> {
     let mut table = Some(root);
     let mut current: Option<&Spanned<DeValue<'_>>> = None;
     let mut found = None;
     for step in path {
         current = match step {
-            DefinitionPathStep::Key(key) => {
+            FlowDefinitionPathSegment::Key(key) => {
                 let holder = table.or_else(|| current.and_then(|value| value.get_ref().as_table()));
                 let entry = holder.and_then(|table| table.iter().find(|(name, _)| name.get_ref().as_ref() == *key));
                 entry.map(|(_, value)| value)
             }
-            DefinitionPathStep::Index(index) => {
+            FlowDefinitionPathSegment::Index(index) => {
                 let array = current.and_then(|value| value.get_ref().as_array());
                 // A single value stands for a list of one.
                 array.map_or(current.filter(|_| *index == 0), |array| array.get(*index))

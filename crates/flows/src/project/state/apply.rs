@@ -2,14 +2,15 @@
 
 use segue_core::event::{CallOpened, Event, PhaseEntered, RecordedEvent, ReplySent, RetryDecision};
 use segue_core::ids::{AgentName, CallId, PhaseName, ToolRunId, UnixMillis};
-use segue_core::phase::TransitionCause;
+use segue_core::phase::PhaseTransitionCause;
 
 use serde_json::Value;
 
-use super::log::LogText;
+use super::log::ProjectLogText;
 use super::{
-    AgentRoutingTurnProgress, AgentTurnEnd, AnnouncedFileWrite, LastPhaseTransition, LogSpeaker, PlanWithApproval,
-    ProjectState, PrunedRoutingTurnCount, RoutingTurn, VisitProgress, WorkspaceCheckProgress, WorkspaceContentDigest,
+    AgentProgressInRoutingTurn, AgentTurnEnd, AnnouncedFileWrite, LastPhaseTransition, PlanWithApproval,
+    ProjectLogSpeaker, ProjectState, PrunedRoutingTurnCount, RoutingTurn, VisitProgress, WorkspaceCheckProgress,
+    WorkspaceContentDigest,
 };
 use crate::limits::{
     FEEDBACK_LINES_MAX, PROJECT_LESSONS_MAX, ROUTER_LESSONS_MAX, ROUTING_TURN_KINDS_MAX, ROUTING_TURNS_IN_FULL,
@@ -19,7 +20,7 @@ use crate::project::definition::{CompletionMode, FlowDefinition, PhaseDefinition
 use crate::project::facts::{
     AgentLesson, AgentTurnEndKind, MidWorkNoticeToAgentReason, NextPhaseAndAgents, ProjectFact,
 };
-use crate::project::parallel_writers::WriterCopies;
+use crate::project::parallel_writers::AgentWorkspaceCopies;
 use crate::project::spec::{ASK_ACT, ASK_CONTENT};
 use crate::project::tools::phase_changes_files;
 
@@ -31,14 +32,15 @@ impl ProjectState {
         match &recorded.event {
             Event::SessionOpened(_) => self.visit.number = 1,
             Event::UserMessageReceived(received) => {
-                self.log.push(LogSpeaker::User { message: received.message }, LogText::Stored(received.text));
+                self.log
+                    .push(ProjectLogSpeaker::User { message: received.message }, ProjectLogText::Stored(received.text));
                 self.turns_since_message = 0;
                 self.first_turn_since_message = self.turns_total + 1;
                 self.visits_since_message.clear();
                 self.stopped = None;
             }
             // The copies belong to the original session, which merges them.
-            Event::SessionForked { .. } => self.writer_copies = WriterCopies::default(),
+            Event::SessionForked { .. } => self.writer_copies = AgentWorkspaceCopies::default(),
             Event::TurnStarted { turn, .. } => {
                 self.turn = Some(*turn);
                 self.writer_copies.forget_missing_copies();
@@ -120,7 +122,7 @@ impl ProjectState {
     fn apply_reply(&mut self, definition: &FlowDefinition, reply: &ReplySent) {
         let agent = reply.role.as_ref().and_then(|role| definition.find_agent(role.as_str()));
         if let Some(agent) = agent {
-            self.log.push(LogSpeaker::Agent(agent.name.as_str().into()), LogText::Stored(reply.text));
+            self.log.push(ProjectLogSpeaker::Agent(agent.name.as_str().into()), ProjectLogText::Stored(reply.text));
             self.answered_turn = reply.turn;
         }
     }
@@ -144,7 +146,7 @@ impl ProjectState {
         if is_continued && left.is_some_and(|phase| phase.completion == CompletionMode::Reflection) {
             self.forget_reflected_work();
         }
-        if let TransitionCause::RolledBack { .. } | TransitionCause::Expired { .. } = transition.cause {
+        if let PhaseTransitionCause::RolledBack { .. } | PhaseTransitionCause::Expired { .. } = transition.cause {
             self.decision = None;
             self.abandon_open_turn();
         }
@@ -192,11 +194,11 @@ impl ProjectState {
         }
     }
 
-    pub(super) fn current_work_mut(&mut self, agent: &AgentName) -> &mut AgentRoutingTurnProgress {
+    pub(super) fn current_work_mut(&mut self, agent: &AgentName) -> &mut AgentProgressInRoutingTurn {
         let turn = self.turns.back().map_or(0, |turn| turn.id);
         let current = &mut self.agents.entry(agent.clone()).or_default().current;
         if current.turn != turn {
-            *current = AgentRoutingTurnProgress { turn, ..AgentRoutingTurnProgress::default() };
+            *current = AgentProgressInRoutingTurn { turn, ..AgentProgressInRoutingTurn::default() };
         }
         current
     }
@@ -305,7 +307,7 @@ impl ProjectState {
     fn apply_turn_opened(&mut self, id: u32, decision: NextPhaseAndAgents, at: UnixMillis) {
         for agent in &decision.agents {
             let progress = self.agents.entry(agent.clone()).or_default();
-            progress.current = AgentRoutingTurnProgress { turn: id, ..AgentRoutingTurnProgress::default() };
+            progress.current = AgentProgressInRoutingTurn { turn: id, ..AgentProgressInRoutingTurn::default() };
         }
         self.turns_total = id;
         self.turns_since_message += 1;
@@ -356,8 +358,8 @@ impl ProjectState {
             return;
         };
         if done.how != AgentTurnEndKind::Answered && !done.completion.summary.is_empty() {
-            let text = LogText::Inline(done.completion.summary.clone());
-            self.log.push(LogSpeaker::Agent(agent.clone()), text);
+            let text = ProjectLogText::Inline(done.completion.summary.clone());
+            self.log.push(ProjectLogSpeaker::Agent(agent.clone()), text);
         }
         self.visit.issues.extend(done.completion.issues.iter().cloned());
         waiting.completions.insert(agent.clone(), done);

@@ -8,17 +8,17 @@ use segue_core::signal::canonical_json;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::log::{LogSpeaker, LogText};
+use super::log::{ProjectLogSpeaker, ProjectLogText};
 use super::{
-    CheckpointEntry, OpenAgentToolRun, ProjectState, RepeatedToolCall, TextToolCallResult, WorkspaceCheckProgress,
-    WorkspaceContentDigest,
+    OpenAgentToolRun, ProjectState, ProjectWorkspaceCheckpoint, RepeatedToolCall, TextToolCallResult,
+    WorkspaceCheckProgress, WorkspaceContentDigest,
 };
 use crate::limits::{CHECKPOINTS_LISTED_MAX, PROJECT_FILES_LISTED_MAX, READ_FILES_MAX};
 use crate::mcp_tools::LIST_MCP_TOOLS;
 use crate::project::parallel_writers::UnmergedAgentChanges;
 use crate::workspace_tools::{
     ChecksResult, CreateCheckpointResult, FileChange, FileChangesResult, MergeWorkspaceCopyResult, ReadFileResult,
-    RestoreCheckpointResult, RunCommandResult, WorkspaceStatus, WorkspaceTool,
+    RestoreCheckpointResult, RunCommandResult, WorkspaceStatusResult, WorkspaceTool,
 };
 
 fn parse_optional_value<T: DeserializeOwned>(value: Option<&Value>) -> Option<T> {
@@ -128,7 +128,7 @@ impl ProjectState {
             }
             WorkspaceTool::Status => {
                 self.is_prepared = true;
-                if let Some(status) = parse_optional_value::<WorkspaceStatus>(value) {
+                if let Some(status) = parse_optional_value::<WorkspaceStatusResult>(value) {
                     self.content = WorkspaceContentDigest::At(status.content_digest);
                     self.workspace_checks = status.checks;
                     self.guide = status.agents_md;
@@ -162,8 +162,8 @@ impl ProjectState {
         let UnmergedAgentChanges { agent, summary, details } = unmerged;
         self.visit.completed = false;
         self.push_router_feedback(format!("the changes of `{agent}` were not merged completely: {summary}"));
-        let text = LogText::Inline(format!("The changes of `{agent}` were not merged completely: {details}"));
-        self.log.push(LogSpeaker::Workspace, text);
+        let text = ProjectLogText::Inline(format!("The changes of `{agent}` were not merged completely: {details}"));
+        self.log.push(ProjectLogSpeaker::Workspace, text);
     }
 
     fn apply_checkpoint(&mut self, checkpoint: String, label: String, at: UnixMillis) {
@@ -172,7 +172,7 @@ impl ProjectState {
             self.visit.checkpoint = Some(checkpoint.clone());
         }
         if self.checkpoints.back().is_none_or(|last| last.checkpoint != checkpoint) {
-            self.checkpoints.push_back(CheckpointEntry { checkpoint, label, visit: self.visit.number, at });
+            self.checkpoints.push_back(ProjectWorkspaceCheckpoint { checkpoint, label, visit: self.visit.number, at });
         }
         while self.checkpoints.len() > CHECKPOINTS_LISTED_MAX {
             self.checkpoints.pop_front();

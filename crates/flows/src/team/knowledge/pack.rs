@@ -10,7 +10,7 @@ use crate::limits::{KNOWLEDGE_PACK_HITS_MAX, KNOWLEDGE_PACK_NODES_MAX, KNOWLEDGE
 
 /// What the agents of a story are told about the project.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct StoryKnowledge {
+pub struct KnowledgeForStory {
     /// The terms of the story that were searched for, strongest first.
     pub terms: Vec<String>,
     /// The nodes that match, best first.
@@ -19,7 +19,7 @@ pub struct StoryKnowledge {
     pub neighbours: Vec<KnowledgeNode>,
 }
 
-impl StoryKnowledge {
+impl KnowledgeForStory {
     /// Returns true if nothing is known about the story.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -35,7 +35,7 @@ impl StoryKnowledge {
 
 /// Builds the pack of a story from its text.
 #[must_use]
-pub fn build_knowledge_pack(graph: &KnowledgeGraph, story_text: &str) -> StoryKnowledge {
+pub fn build_knowledge_pack(graph: &KnowledgeGraph, story_text: &str) -> KnowledgeForStory {
     let index = KnowledgeWordIndex::new(graph);
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for word in search_words(story_text) {
@@ -56,7 +56,7 @@ pub fn build_knowledge_pack(graph: &KnowledgeGraph, story_text: &str) -> StoryKn
     }
     neighbours.truncate(KNOWLEDGE_PACK_NODES_MAX.saturating_sub(hits.len()));
     let clone_node = |id: &str| graph.nodes[id].clone();
-    StoryKnowledge {
+    KnowledgeForStory {
         terms,
         matches: hits.into_iter().map(clone_node).collect(),
         neighbours: neighbours.into_iter().map(clone_node).collect(),

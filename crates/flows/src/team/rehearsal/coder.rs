@@ -13,7 +13,7 @@ use super::{GUIDE_PATH, GUIDE_STORY, MARK, MOVE_STORY, RING_STORY, TIMER_STORY, 
 use crate::team::facts::CoderTask;
 use crate::team::graphs::PLANNING;
 use crate::team::spec::KNOWLEDGE_ADD_TOOL;
-use crate::team::team_context::TeamContext;
+use crate::team::team_context::TeamFlowContext;
 use crate::template::fill_template;
 use crate::workspace_tools::WorkspaceTool;
 
@@ -26,7 +26,7 @@ struct RehearsedCoderAction {
 }
 
 pub(super) fn rehearse_coder(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     call: &CallOpened,
     prompt: &Prompt,
 ) -> Option<FlowRehearsalReply> {
@@ -47,7 +47,7 @@ pub(super) fn rehearse_coder(
 
 /// Plans. The coder of the guide looks around until its rounds are used up.
 fn rehearse_plan(
-    context: &TeamContext<'_>,
+    context: &TeamFlowContext<'_>,
     call: &CallOpened,
     agent: &AgentName,
     story: &str,

@@ -1,6 +1,6 @@
 //! The part of `segue doctor` that checks workspaces and the sandbox of their commands.
 
-use segue_tools::{SandboxPolicy, WorkspaceConfig, sandbox_is_available};
+use segue_tools::{CommandSandboxPolicy, WorkspaceConfig, sandbox_is_available};
 
 use super::{DoctorCheckStatus, DoctorReport};
 use crate::config::Config;
@@ -33,12 +33,15 @@ fn join_or_none(items: &[String]) -> String {
 }
 
 fn check_sandbox(config: &Config, findings: &mut DoctorReport) {
-    let with_policy = |policy: SandboxPolicy| {
+    let with_policy = |policy: CommandSandboxPolicy| {
         let names = config.workspaces.iter().filter(|(_, workspace)| workspace.value.sandbox == policy);
         names.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
     };
-    let (auto, required, off) =
-        (with_policy(SandboxPolicy::Auto), with_policy(SandboxPolicy::Required), with_policy(SandboxPolicy::Off));
+    let (auto, required, off) = (
+        with_policy(CommandSandboxPolicy::Auto),
+        with_policy(CommandSandboxPolicy::Required),
+        with_policy(CommandSandboxPolicy::Off),
+    );
     if !off.is_empty() {
         let detail = format!("off for {off}: commands can access all files of your user");
         findings.add_finding("sandbox", DoctorCheckStatus::Warning, detail);

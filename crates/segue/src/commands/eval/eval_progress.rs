@@ -2,9 +2,9 @@
 //! otherwise.
 
 use segue_core::ids::ModelName;
-use segue_eval::conversation::EvalConversation;
-use segue_eval::record::ConversationRecord;
-use segue_eval::runner::ConversationProgress;
+use segue_eval::conversation::EvalConversationSpec;
+use segue_eval::record::EvalConversationRecord;
+use segue_eval::runner::EvalConversationProgress;
 use segue_eval::score::score_conversation;
 
 use crate::follow::ProgressLine;
@@ -23,7 +23,7 @@ impl EvalProgressDisplay {
         Self { line: ProgressLine::new(), conversation_count, started_count: 0, label: String::new() }
     }
 
-    pub(super) fn start_conversation(&mut self, model: &ModelName, conversation: &EvalConversation) {
+    pub(super) fn start_conversation(&mut self, model: &ModelName, conversation: &EvalConversationSpec) {
         // Each model holds all conversations.
         self.started_count = self.started_count % self.conversation_count + 1;
         let number = format!("{}/{}", self.started_count, self.conversation_count);
@@ -31,12 +31,12 @@ impl EvalProgressDisplay {
         self.line.show(&self.label);
     }
 
-    pub(super) fn show_turn(&mut self, progress: &ConversationProgress<'_>) {
+    pub(super) fn show_turn(&mut self, progress: &EvalConversationProgress<'_>) {
         let phase = if progress.phase.is_empty() { String::new() } else { format!(", {}", progress.phase) };
         self.line.show(&format!("{}: turn {}{phase}", self.label, progress.turn));
     }
 
-    pub(super) fn show_finished(&mut self, record: &ConversationRecord) {
+    pub(super) fn show_finished(&mut self, record: &EvalConversationRecord) {
         self.clear();
         let score = score_conversation(record);
         let required = score.measures.iter().filter(|measure| measure.required_percent().is_some());

@@ -2,24 +2,24 @@
 
 use segue_core::ids::ModelName;
 use segue_core::signal::SignalForm;
-use segue_eval::conversation::EvalConversation;
-use segue_eval::report::{MeasuredModelInFlow, ModelSuitabilityForRole, RoleUsage};
+use segue_eval::conversation::EvalConversationSpec;
+use segue_eval::report::{ModelEvaluationInFlow, ModelSuitabilityForRole, RoleUsage};
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
 use crate::limits::FAILURES_SHOWN_MAX;
 use crate::print::text_table::{ColumnLayout, TextTable};
-use crate::print::{self, RenderOptions, number_format};
+use crate::print::{self, CliOutputCapabilities, number_format};
 
 /// The evaluations of one model.
-pub(super) struct ModelEvaluation {
+pub(super) struct ModelEvaluationInAllFlows {
     pub model: ModelName,
     /// The model as its provider knows it.
     pub identity: Option<String>,
-    pub flows: Vec<MeasuredModelInFlow>,
+    pub flows: Vec<ModelEvaluationInFlow>,
 }
 
-pub(super) fn print_conversations(global: &GlobalArgs, conversations: &[EvalConversation]) -> anyhow::Result<()> {
+pub(super) fn print_conversations(global: &GlobalArgs, conversations: &[EvalConversationSpec]) -> anyhow::Result<()> {
     if global.json {
         return print::print_json(&json!({ "conversations": conversations }));
     }
@@ -30,20 +30,20 @@ pub(super) fn print_conversations(global: &GlobalArgs, conversations: &[EvalConv
         ("about", ColumnLayout::Wrap),
     ]);
     for conversation in conversations {
-        let EvalConversation { flow, name, turns, about, .. } = conversation;
+        let EvalConversationSpec { flow, name, turns, about, .. } = conversation;
         table.add_row([flow.to_string(), name.clone(), turns.to_string(), about.clone()]);
     }
-    let screen = RenderOptions::for_stdout();
+    let screen = CliOutputCapabilities::for_stdout();
     print::write_stdout(&table.render(screen.width, screen.paint))
 }
 
 pub(super) fn print_evaluations(
     global: &GlobalArgs,
-    evaluations: &[ModelEvaluation],
+    evaluations: &[ModelEvaluationInAllFlows],
     is_interrupted: bool,
 ) -> anyhow::Result<()> {
     if global.json {
-        let models: Vec<Value> = evaluations.iter().map(ModelEvaluation::to_json).collect();
+        let models: Vec<Value> = evaluations.iter().map(ModelEvaluationInAllFlows::to_json).collect();
         return print::print_json(&json!({ "interrupted": is_interrupted, "models": models }));
     }
     let mut text = String::new();
@@ -58,7 +58,7 @@ pub(super) fn print_evaluations(
     print::write_stdout(&text)
 }
 
-impl ModelEvaluation {
+impl ModelEvaluationInAllFlows {
     fn to_json(&self) -> Value {
         let flows = self.flows.iter().map(|flow| {
             let mut value = serde_json::to_value(flow).unwrap_or_default();
@@ -69,8 +69,8 @@ impl ModelEvaluation {
     }
 }
 
-fn render_flow(model: &ModelName, evaluation: &MeasuredModelInFlow) -> String {
-    let screen = RenderOptions::for_stdout();
+fn render_flow(model: &ModelName, evaluation: &ModelEvaluationInFlow) -> String {
+    let screen = CliOutputCapabilities::for_stdout();
     let signals = match evaluation.signals {
         Some(SignalForm::Inline) => ", signals in replies",
         Some(SignalForm::Structured) => ", signals as separate questions",
@@ -111,8 +111,8 @@ fn render_flow(model: &ModelName, evaluation: &MeasuredModelInFlow) -> String {
     text
 }
 
-fn render_usage(evaluation: &MeasuredModelInFlow) -> String {
-    let screen = RenderOptions::for_stdout();
+fn render_usage(evaluation: &ModelEvaluationInFlow) -> String {
+    let screen = CliOutputCapabilities::for_stdout();
     let mut usage = TextTable::new([
         ("role", ColumnLayout::Left),
         ("calls", ColumnLayout::Right),
@@ -139,7 +139,7 @@ fn render_usage(evaluation: &MeasuredModelInFlow) -> String {
 }
 
 /// Says in words what the model is good enough for.
-fn render_verdict(model: &ModelName, evaluation: &MeasuredModelInFlow) -> String {
+fn render_verdict(model: &ModelName, evaluation: &ModelEvaluationInFlow) -> String {
     let verdicts = evaluation.verdicts();
     let flow = &evaluation.flow;
     let good: Vec<&str> =

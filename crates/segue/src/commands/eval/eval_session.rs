@@ -10,8 +10,8 @@ use segue_core::ids::{ModelName, SessionId, UnixMillis};
 use segue_domains::SqliteRecordsTool;
 use segue_engine::clock::{Clock, PausableTokioClock, SystemClock};
 use segue_engine::{Engine, EngineConfig, ModelAssignment, SessionResumePolicy};
-use segue_eval::conversation::EvalConversation;
-use segue_eval::record::ConversationRecord;
+use segue_eval::conversation::EvalConversationSpec;
+use segue_eval::record::EvalConversationRecord;
 use segue_eval::runner::{EVALUATION_TIME_MS, hold_conversation, with_fixed_dates};
 use segue_flows::assistant::settings::ConfiguredDomains;
 use segue_flows::workspace_tools::WORKSPACE_SETTING;
@@ -24,13 +24,13 @@ use super::eval_progress::EvalProgressDisplay;
 use super::eval_workspace::EvalWorkspace;
 use crate::cli::EvalArgs;
 use crate::config::{Config, RecordedDefinitionLoader};
-use crate::model_setup::ConfiguredModels;
+use crate::model_setup::ModelsWithRoleAssignment;
 use crate::setup;
 use crate::store_location::{ClusterNodeOptions, StoreLocation};
 
 pub(super) struct EvalEngineFactory<'e> {
     config: &'e Config,
-    models: &'e ConfiguredModels,
+    models: &'e ModelsWithRoleAssignment,
     model: &'e ModelName,
     arguments: &'e EvalArgs,
 }
@@ -38,7 +38,7 @@ pub(super) struct EvalEngineFactory<'e> {
 impl<'e> EvalEngineFactory<'e> {
     pub(super) fn new(
         config: &'e Config,
-        models: &'e ConfiguredModels,
+        models: &'e ModelsWithRoleAssignment,
         model: &'e ModelName,
         arguments: &'e EvalArgs,
     ) -> Self {
@@ -48,10 +48,10 @@ impl<'e> EvalEngineFactory<'e> {
     /// Holds a conversation. Returns `None` if the user pressed Ctrl-C.
     pub(super) async fn hold_in_new_engine(
         &self,
-        conversation: &EvalConversation,
+        conversation: &EvalConversationSpec,
         spec: &FlowSpec,
         display: &mut EvalProgressDisplay,
-    ) -> anyhow::Result<Option<ConversationRecord>> {
+    ) -> anyhow::Result<Option<EvalConversationRecord>> {
         let session = self.session_name(conversation);
         let kept = self.arguments.keep_sessions.as_deref().map(kept_workspaces_folder);
         let fixture = conversation.workspace.as_ref();
@@ -90,7 +90,7 @@ impl<'e> EvalEngineFactory<'e> {
         Ok(Some(record))
     }
 
-    fn session_name(&self, conversation: &EvalConversation) -> SessionId {
+    fn session_name(&self, conversation: &EvalConversationSpec) -> SessionId {
         // In a store that is kept, a name may exist already.
         match self.arguments.keep_sessions {
             Some(_) => format!("{}-{}", conversation.name, SystemClock.now().0).as_str().into(),

@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use async_trait::async_trait;
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
-use segue_eval::workspace_fixture::WorkspaceFixture;
+use segue_eval::workspace_fixture::EvalWorkspaceFixture;
 use segue_flows::team::repository_tools::RepositoryTool;
 use segue_flows::workspace_tools::WorkspaceTool;
-use segue_tools::{SupervisorProgram, WorkspaceConfig, WorkspaceRegistry, WorkspaceToolHost};
+use segue_tools::{CommandSupervisorProgram, WorkspaceConfig, WorkspaceRegistry, WorkspaceToolHost};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -27,14 +27,14 @@ pub(super) struct EvalWorkspace {
     /// The folder with the files and with the state of the tools.
     root: PathBuf,
     name: String,
-    fixture: WorkspaceFixture,
+    fixture: EvalWorkspaceFixture,
     /// Removes the folder when it is dropped, unless it is kept.
     _temporary: Option<TempDir>,
 }
 
 impl EvalWorkspace {
     /// Creates the folder of a session, below `kept` if it is to be kept.
-    pub(super) fn create(fixture: &WorkspaceFixture, name: &str, kept: Option<&Path>) -> anyhow::Result<Self> {
+    pub(super) fn create(fixture: &EvalWorkspaceFixture, name: &str, kept: Option<&Path>) -> anyhow::Result<Self> {
         let failed = || format!("the workspace of `{name}` could not be created");
         let temporary = match kept {
             Some(_) => None,
@@ -116,9 +116,10 @@ impl EvalWorkspace {
             ..WorkspaceConfig::default()
         };
         let workspaces = WorkspaceRegistry::default().with_workspace(self.name.as_str(), config);
-        let host = WorkspaceToolHost::new(&self.root.join("state"), workspaces, SupervisorProgram::this_program());
+        let host =
+            WorkspaceToolHost::new(&self.root.join("state"), workspaces, CommandSupervisorProgram::this_program());
         let root = self.root.to_string_lossy().into_owned();
-        let tool: Arc<dyn Tool> = Arc::new(RelocatedTool { host: host.without_durations(), root });
+        let tool: Arc<dyn Tool> = Arc::new(PathMaskingWorkspaceTool { host: host.without_durations(), root });
         let names = WorkspaceTool::ALL.into_iter().map(WorkspaceTool::name);
         let names = names.chain(RepositoryTool::ALL.into_iter().map(RepositoryTool::name));
         names.fold(registry, |registry, name| registry.with_tool(name, tool.clone()))
@@ -126,13 +127,13 @@ impl EvalWorkspace {
 }
 
 /// The workspace tools, with another path in place of the folder's in all results.
-struct RelocatedTool {
+struct PathMaskingWorkspaceTool {
     host: WorkspaceToolHost,
     root: String,
 }
 
 #[async_trait]
-impl Tool for RelocatedTool {
+impl Tool for PathMaskingWorkspaceTool {
     async fn run(&self, request: ToolInvocation, context: ToolRunContext) -> ToolResult {
         let mut result = self.host.run(request, context).await;
         result.text = result.text.replace(&self.root, SHOWN_ROOT);

@@ -1,6 +1,6 @@
 //! Renders the receipt of a call as text.
 
-use segue_core::context::{CallThread, ContextKind, FragmentReceipt};
+use segue_core::context::{CallThread, FragmentContentKind, FragmentReceipt};
 use segue_core::event::{CallAnswered, CallOpened, UsageSource};
 use segue_core::flow::RoleSpec;
 use segue_core::ids::SessionId;
@@ -9,7 +9,7 @@ use segue_core::prompt::StopReason;
 use super::call_history::ExplainedCall;
 use crate::print::text::{to_single_line, wrap_lines};
 use crate::print::text_table::{ColumnLayout, TextTable};
-use crate::print::{RenderOptions, number_format};
+use crate::print::{CliOutputCapabilities, number_format};
 
 /// Width of the column with the names of facts.
 const FACT_NAME_COLUMNS: usize = 9;
@@ -19,7 +19,7 @@ pub(crate) fn render_receipt(
     session: &SessionId,
     history: &ExplainedCall,
     role: Option<&RoleSpec>,
-    screen: RenderOptions,
+    screen: CliOutputCapabilities,
 ) -> String {
     let (position, opened) = &history.opened;
     let paint = screen.paint;
@@ -149,7 +149,7 @@ fn fragment_table(history: &ExplainedCall) -> TextTable {
         let messages = number_format::format_plural(u64::from(receipt.carried.entries), "message");
         table.add_row([
             "(thread)".to_owned(),
-            ContextKind::Conversation.to_string(),
+            FragmentContentKind::Conversation.to_string(),
             number_format::format_count(u64::from(carried)),
             format!("thread {}", receipt.thread.thread_id()),
             format!("earlier exchanges: {messages}{folded}"),

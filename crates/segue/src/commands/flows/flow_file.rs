@@ -11,24 +11,24 @@ use segue_flows::project::{PROJECT_DEFINITION, ProjectFlow};
 use serde_json::json;
 
 use super::listed_tools::{McpServerAccess, check_listed_tools};
-use crate::cli::{FlowsAction, GlobalArgs};
+use crate::cli::{FlowsSubcommand, GlobalArgs};
 use crate::config::REPLACEABLE_FLOW;
 use crate::print;
-use crate::setup::{self, LoadedConfig};
+use crate::setup::{self, ConfigWithStorePath};
 use crate::suggest::suggestion_hint;
 
 /// The ending by which a flow file is recognised.
 const FLOW_FILE_EXTENSION: &str = ".toml";
 
-pub(super) async fn run_flows_action(global: &GlobalArgs, action: FlowsAction) -> anyhow::Result<()> {
+pub(super) async fn run_flows_action(global: &GlobalArgs, action: FlowsSubcommand) -> anyhow::Result<()> {
     match action {
-        FlowsAction::New { name, file } => {
+        FlowsSubcommand::New { name, file } => {
             let file = file.unwrap_or_else(|| format!("{name}{FLOW_FILE_EXTENSION}").into());
             write_starter(&name, &file)
         }
-        FlowsAction::Check { file } => check_file(global, &file).await,
-        FlowsAction::Show { flow, mermaid } => show_flow(global, &flow, mermaid),
-        FlowsAction::Schema => print::write_stdout(FLOW_FILE_SCHEMA),
+        FlowsSubcommand::Check { file } => check_file(global, &file).await,
+        FlowsSubcommand::Show { flow, mermaid } => show_flow(global, &flow, mermaid),
+        FlowsSubcommand::Schema => print::write_stdout(FLOW_FILE_SCHEMA),
     }
 }
 
@@ -76,7 +76,7 @@ async fn check_file(global: &GlobalArgs, file: &Path) -> anyhow::Result<()> {
     let (errors, unchecked) = match &definition {
         Ok(_) if FlowDefinition::locate_mcp_tools(&source).is_empty() => Default::default(),
         Ok(_) => {
-            let LoadedConfig { config, folder_trust, .. } = setup::load_config(global)?;
+            let ConfigWithStorePath { config, folder_trust, .. } = setup::load_config(global)?;
             let access = match folder_trust.is_none_or(|trust| trust.status.allows_use()) {
                 true => McpServerAccess::Allowed,
                 false => McpServerAccess::Untrusted,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use segue_flows::project::definition::{FlowDefinition, FlowDefinitionErrors};
-use segue_mcp::McpAgentTools;
+use segue_mcp::McpToolHost;
 
 use crate::config::Config;
 use crate::suggest::suggestion_hint;
@@ -18,7 +18,7 @@ pub(crate) enum McpServerAccess {
 
 /// What was found out about the listed tools.
 #[derive(Debug)]
-pub(crate) struct ListedToolsReport {
+pub(crate) struct FlowToolListCheckReport {
     /// Servers and tools that do not exist, with their places.
     pub errors: FlowDefinitionErrors,
     /// Which tools could not be checked, and why.
@@ -26,13 +26,17 @@ pub(crate) struct ListedToolsReport {
 }
 
 /// Checks the tools of MCP servers that a flow file lists. Servers that are not configured are not called.
-pub(crate) async fn check_listed_tools(config: &Config, source: &str, access: McpServerAccess) -> ListedToolsReport {
+pub(crate) async fn check_listed_tools(
+    config: &Config,
+    source: &str,
+    access: McpServerAccess,
+) -> FlowToolListCheckReport {
     let mut errors = config.unknown_mcp_servers(source);
     let mut unchecked = Vec::new();
     let listed = FlowDefinition::locate_mcp_tools(source);
     let servers: BTreeSet<&str> = listed.iter().map(|tool| tool.parsed().server).collect();
     let configured = servers.into_iter().filter(|server| config.mcp_servers.contains_key(*server));
-    let host = McpAgentTools::new(config.mcp_agent_servers());
+    let host = McpToolHost::new(config.mcp_agent_servers());
     let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for server in configured {
         if access == McpServerAccess::Untrusted {
@@ -53,5 +57,5 @@ pub(crate) async fn check_listed_tools(config: &Config, source: &str, access: Mc
         errors.errors.push(tool.error(format!("the server `{}` has no tool `{}`{hint}", name.server, name.tool)));
     }
     errors.errors.sort();
-    ListedToolsReport { errors, unchecked }
+    FlowToolListCheckReport { errors, unchecked }
 }

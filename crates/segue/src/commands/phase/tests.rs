@@ -1,5 +1,5 @@
 use segue_core::flow::RoleSpec;
-use segue_core::phase::{ConditionVerdict, Guard, PhaseEdge, PhaseGraphOwnerKind, PhaseSpec};
+use segue_core::phase::{Guard, PhaseConditionVerdict, PhaseEdge, PhaseGraphOwnerKind, PhaseSpec};
 use segue_core::scope::Scope;
 use segue_core::session::Session;
 
@@ -31,8 +31,8 @@ fn a_graph_without_transitions_is_in_its_start_phase() {
     assert_eq!(names, ["project", "talk of guide"]);
     let graph = &spec.graphs[&keys[0].graph];
     let status = session.phase_graph_status(graph, &keys[0]);
-    let no_condition = |name: &str| ConditionVerdict::Fails(format!("there is no condition `{name}`"));
-    let allowed_phases = session.allowed_phases(&spec, &keys[0], &TransitionProposer::User, no_condition);
+    let no_condition = |name: &str| PhaseConditionVerdict::Fails(format!("there is no condition `{name}`"));
+    let allowed_phases = session.allowed_phases(&spec, &keys[0], &PhaseTransitionProposer::User, no_condition);
     let report = PhaseGraphWithStatus { key: keys[0].clone(), graph, status, allowed_phases };
     let page = render_phase_report(&report, Paint::new(false));
     assert!(page.starts_with("project: plan (visit 1, 0 turns, since "), "{page}");

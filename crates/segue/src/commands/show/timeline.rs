@@ -11,7 +11,7 @@ use segue_core::session::SessionState;
 
 use crate::journal_pager::JournalTexts;
 use crate::print::text::{sanitize_for_terminal, to_single_line, wrap_lines};
-use crate::print::{RenderOptions, number_format};
+use crate::print::{CliOutputCapabilities, number_format};
 
 /// How much of a text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ const SPEAKER_COLUMNS: usize = 12;
 
 /// Renders events one after the other.
 pub(crate) struct Timeline {
-    screen: RenderOptions,
+    screen: CliOutputCapabilities,
     length: ShownTextLength,
     flow: Arc<dyn DynFlow>,
     /// The session after the last event, which the flow needs to describe its facts.
@@ -36,7 +36,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    pub(crate) fn new(screen: RenderOptions, length: ShownTextLength, flow: Arc<dyn DynFlow>) -> Self {
+    pub(crate) fn new(screen: CliOutputCapabilities, length: ShownTextLength, flow: Arc<dyn DynFlow>) -> Self {
         let state = SessionState::new(&*flow);
         Self { screen, length, flow, state, queued_messages: BTreeMap::new() }
     }

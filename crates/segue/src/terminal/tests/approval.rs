@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use segue_core::flow::{FlowToolDeclaration, ToolApprovalPolicy};
+use segue_core::flow::{FlowToolApprovalPolicy, FlowToolDeclaration};
 use segue_core::prompt::ModelToolSpec;
 use segue_core::tool::ToolResult;
 use segue_engine::tools::{Tool, ToolInvocation, ToolRegistry, ToolRunContext};
 use segue_engine::{Engine, EngineConfig};
 use segue_models::{ModelRegistry, ScriptedModel};
-use segue_store::memory::{InMemoryStore, MemoryDisk};
+use segue_store::memory::{InMemoryStore, InMemoryStoreDisk};
 use segue_testkit::ClosureFlow;
 
 use super::*;
@@ -42,14 +42,15 @@ impl Tool for WriteTool {
 async fn screen_after(lines: &str) -> String {
     let parameters = serde_json::json!({"type": "object"});
     let spec = ModelToolSpec { name: "write".into(), description: "writes".into(), parameters };
-    let write = FlowToolDeclaration { approval: ToolApprovalPolicy::Required, ..FlowToolDeclaration::for_host(spec) };
+    let write =
+        FlowToolDeclaration { approval: FlowToolApprovalPolicy::Required, ..FlowToolDeclaration::for_host(spec) };
     let spec = ClosureFlow::spec_with_role(ClosureFlow::speaker_role().with_tool("write")).with_tool(write);
     let flow = Arc::new(ClosureFlow::new(spec, ClosureFlow::react_as_chat));
     let model: ScriptedModel = SCENARIO.parse().expect("a sound scenario");
     let config = EngineConfig {
         tools: ToolRegistry::default().with_tool("write", Arc::new(WriteTool)),
         ..EngineConfig::new(
-            Arc::new(InMemoryStore::open(&MemoryDisk::new())),
+            Arc::new(InMemoryStore::open(&InMemoryStoreDisk::new())),
             vec![flow],
             ModelRegistry::from_single_model(Arc::new(model)),
             "scripted",
@@ -57,7 +58,7 @@ async fn screen_after(lines: &str) -> String {
     };
     let engine = Engine::start(config).await.expect("it starts");
     let options = TerminalChatOptions { default_flow: "puppet".into(), ..options() };
-    let backend = EngineBackend::Local(&engine);
+    let backend = LocalOrRemoteEngine::Local(&engine);
     let session = open_or_resume_session(backend, &options).await.expect("it opens");
     let reader = InputReader::from_lines(std::io::Cursor::new(lines.to_owned()));
     let (terminal, screen) = TestTerminal::tall();

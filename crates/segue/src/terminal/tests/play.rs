@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use segue_core::context::{ContextKind, FragmentSource, FragmentSpec, RenderedFragment};
+use segue_core::context::{FragmentContentKind, FragmentSource, FragmentSpec, RenderedFragment};
 use segue_core::event::{
     CallRequest, Event, PhaseGraphKey, PhaseStateOwner, RecordedEvent, RetryDecision, TurnOutcome,
 };
@@ -10,9 +10,10 @@ use segue_core::flow::{
     Flow, FlowContext, FlowSpec, FlowStep, FragmentRenderContext, NewOrStoredReplyText, RoleSpec, UnknownOutcomePolicy,
 };
 use segue_core::ids::FragmentName;
-use segue_core::phase::TransitionNote;
-use segue_core::phase::{Guard, TransitionProposer};
-use segue_core::phase::{PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec};
+use segue_core::phase::{
+    Guard, PhaseEdge, PhaseEntryGate, PhaseGraph, PhaseGraphOwnerKind, PhaseKind, PhaseSpec, PhaseTransitionNote,
+    PhaseTransitionProposer,
+};
 use segue_core::scope::Scope;
 use segue_core::signal::BlockSet;
 
@@ -24,8 +25,8 @@ impl Play {
     pub(crate) fn new() -> Self {
         let role = |name: &str, scope: Scope| {
             RoleSpec::new(name, scope)
-                .with_opening_fragment(FragmentSpec::stable("instruction", ContextKind::Instruction))
-                .with_ask("reply", [FragmentSpec::changing("message", ContextKind::UserWords)])
+                .with_opening_fragment(FragmentSpec::stable("instruction", FragmentContentKind::Instruction))
+                .with_ask("reply", [FragmentSpec::changing("message", FragmentContentKind::UserWords)])
         };
         let mut guide =
             role("guide", Scope::per_phase()).with_phase_graph("stage").visible_to_user(BlockSet::default());
@@ -98,7 +99,7 @@ impl Flow for Play {
                     None => vec![reply(NewOrStoredReplyText::Stored(answered.text))],
                 };
                 if answer.contains("let us act") {
-                    let (by, note) = (TransitionProposer::Role(call.role.clone()), TransitionNote::default());
+                    let (by, note) = (PhaseTransitionProposer::Role(call.role.clone()), PhaseTransitionNote::default());
                     steps.push(FlowStep::ProposePhase { phase: key(), to: "act".into(), by, note });
                 }
                 steps.push(FlowStep::EndTurn(TurnOutcome::Done));

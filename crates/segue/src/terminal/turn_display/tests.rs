@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use segue_core::event::{CallAnswered, ThreadCompacted};
 use segue_core::ids::Seq;
-use segue_core::prompt::{CallFailure, FailureKind, StopReason, TokenUsage};
+use segue_core::prompt::{CallFailure, CallFailureKind, StopReason, TokenUsage};
 
 use super::super::screen::tests::TestTerminal;
 use super::*;
@@ -10,13 +10,13 @@ use super::*;
 struct Scene {
     terminal: TestTerminal,
     screen: Screen,
-    display: TurnDisplay,
+    display: ChatTurnRenderer,
     session: Session,
 }
 
 impl Scene {
     fn new(names: SpeakerNameVisibility, (terminal, screen): (TestTerminal, Screen)) -> Self {
-        Self { terminal, screen, display: TurnDisplay::new(names), session: Session::default() }
+        Self { terminal, screen, display: ChatTurnRenderer::new(names), session: Session::default() }
     }
 
     fn interactive() -> Self {
@@ -58,7 +58,7 @@ impl Scene {
     }
 
     fn failed(&mut self, call: u32, next: RetryDecision) -> &mut Self {
-        let failure = CallFailure::new(FailureKind::RateLimit, "slow down");
+        let failure = CallFailure::new(CallFailureKind::RateLimit, "slow down");
         self.event(Event::CallFailed { call: CallId(call), attempt: 1, failure, next })
     }
 
