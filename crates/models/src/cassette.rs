@@ -60,7 +60,15 @@ struct CassetteExchange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     call: Option<CallId>,
     body: Value,
+    /// How many other requests were waiting for the end of their responses when this exchange ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    others_in_flight: u32,
     outcome: CassetteExchangeOutcome,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -47,6 +47,8 @@ pub const SCHEMA_DEPTH_MAX: usize = 48;
 pub const MODEL_LISTING_BYTES_MAX: usize = 8 << 20;
 /// Most models accepted from one listing.
 pub const MODELS_LISTED_MAX: usize = 2_000;
+/// How long a replayed response waits for the next of the earlier ones to end.
+pub(crate) const CASSETTE_ORDER_WAIT_MS_MAX: u64 = 1_000;
 /// Differences shown between a request and the closest recorded one.
 pub const REQUEST_DIFFERENCES_SHOWN_MAX: usize = 3;
 /// Longest cassette file.

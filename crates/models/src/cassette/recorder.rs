@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
@@ -27,6 +28,8 @@ pub struct CassetteRecordingTransport {
 #[derive(Debug)]
 struct CassetteWriter {
     file: Mutex<File>,
+    /// The number of exchanges that have not ended.
+    in_flight: AtomicU32,
 }
 
 impl CassetteRecordingTransport {
@@ -53,7 +56,7 @@ impl CassetteRecordingTransport {
             let header = CassetteHeader { segue_cassette: CASSETTE_FORMAT, metadata };
             write_json_line(&mut file, &header).map_err(io)?;
         }
-        Ok(Self { inner, cassette: Arc::new(CassetteWriter { file: Mutex::new(file) }) })
+        Ok(Self { inner, cassette: Arc::new(CassetteWriter { file: Mutex::new(file), in_flight: AtomicU32::new(0) }) })
     }
 }
 
@@ -67,6 +70,7 @@ impl HttpTransport for CassetteRecordingTransport {
     fn send(&self, request: VendorHttpRequest) -> BoxFuture<'static, Result<VendorHttpResponse, CallFailure>> {
         let key = request.auth.as_ref().map(|header| header.secret.clone());
         let redact = |text: &str| key.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text));
+        self.cassette.in_flight.fetch_add(1, Ordering::Relaxed);
         let mut recording = CassetteExchangeRecorder {
             cassette: self.cassette.clone(),
             method: request.method.as_str().to_owned(),
@@ -75,6 +79,7 @@ impl HttpTransport for CassetteRecordingTransport {
             body: parse_json_or_text(&redact(&request.body)),
             response: None,
             secret: key.clone(),
+            others_in_flight: None,
         };
         let sending = self.inner.send(request);
         async move {
@@ -128,6 +133,8 @@ struct CassetteExchangeRecorder {
     body: Value,
     response: Option<CassetteResponse>,
     secret: Option<SecretString>,
+    /// The number of other exchanges in flight when this one ended; `None` until then.
+    others_in_flight: Option<u32>,
 }
 
 struct CassetteResponse {
@@ -142,10 +149,16 @@ impl CassetteExchangeRecorder {
         self.secret.as_ref().map_or_else(|| text.to_owned(), |key| key.redact(text))
     }
 
+    /// Returns how many other exchanges were in flight when this one ended, which is now, if it had not ended before.
+    fn end(&mut self) -> u32 {
+        *self.others_in_flight.get_or_insert_with(|| self.cassette.in_flight.fetch_sub(1, Ordering::Relaxed) - 1)
+    }
+
     fn write_exchange(&mut self, outcome: CassetteExchangeOutcome) {
+        let others_in_flight = self.end();
         let (method, path) = (std::mem::take(&mut self.method), std::mem::take(&mut self.path));
         let (call, body) = (self.call, std::mem::take(&mut self.body));
-        let exchange = CassetteExchange { method, path, call, body, outcome };
+        let exchange = CassetteExchange { method, path, call, body, others_in_flight, outcome };
         let mut file = self.cassette.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk costs the recording, not the conversation.
         if let Err(error) = write_json_line(&mut file, &exchange) {
@@ -156,6 +169,7 @@ impl CassetteExchangeRecorder {
 
 impl Drop for CassetteExchangeRecorder {
     fn drop(&mut self) {
+        self.end();
         let Some(CassetteResponse { status, headers, chunks, stream_failure }) = self.response.take() else {
             return;
         };

@@ -84,6 +84,33 @@ async fn recorded_responses_are_replayed_in_order() {
     assert!(!folder.text().contains("who=me"), "cookies are left out");
 }
 
+/// What an agent reads depends on what others that work at the same time have done before.
+#[tokio::test]
+async fn concurrent_responses_end_as_they_did_when_they_were_recorded() {
+    let folder = Folder::new("concurrent");
+    let server = Server::new(vec![say("one"), say("two")]).await;
+    let vendor = folder.record(server.endpoint(WireFormat::Chat));
+    ask("a").send_to(&vendor).await.expect("a reply");
+    ask("b").send_to(&vendor).await.expect("a reply");
+    drop(vendor);
+    assert!(!folder.text().contains("others_in_flight"), "{}", folder.text());
+    // As if the second request had been sent before the first response ended.
+    let recorded = folder.text().replacen("\"outcome\"", "\"others_in_flight\":1,\"outcome\"", 1);
+    std::fs::write(folder.cassette_path(), recorded).expect("writable");
+
+    let (vendor, _) = folder.play(server.endpoint(WireFormat::Chat));
+    let (question, other_question) = (ask("a"), ask("b"));
+    let mut first = Box::pin(question.send_to(&vendor));
+    for _ in 0..10 {
+        assert!(futures_util::poll!(&mut first).is_pending(), "the second request has not been sent");
+        tokio::task::yield_now().await;
+    }
+    let mut second = Box::pin(other_question.send_to(&vendor));
+    assert!(futures_util::poll!(&mut second).is_pending(), "the first response has not ended");
+    assert_eq!(first.await.expect("a reply").text, "one");
+    assert_eq!(second.await.expect("a reply").text, "two");
+}
+
 #[tokio::test]
 async fn equal_requests_of_different_calls_get_their_own_responses() {
     let folder = Folder::new("calls");
