@@ -49,6 +49,8 @@ pub const MODEL_LISTING_BYTES_MAX: usize = 8 << 20;
 pub const MODELS_LISTED_MAX: usize = 2_000;
 /// How long a replayed response waits for the next of the earlier ones to end.
 pub(crate) const CASSETTE_ORDER_WAIT_MS_MAX: u64 = 1_000;
+/// How long a replayed response that has waited for another one gives that one to be processed.
+pub(crate) const CASSETTE_ORDER_PAUSE_MS: u64 = 200;
 /// Differences shown between a request and the closest recorded one.
 pub const REQUEST_DIFFERENCES_SHOWN_MAX: usize = 3;
 /// Longest cassette file.

@@ -24,7 +24,7 @@ use super::{
     url_path_and_query,
 };
 use crate::http::{HttpTransport, VendorHttpRequest, VendorHttpResponse};
-use crate::limits::{CASSETTE_ORDER_WAIT_MS_MAX, REQUEST_DIFFERENCES_SHOWN_MAX};
+use crate::limits::{CASSETTE_ORDER_PAUSE_MS, CASSETTE_ORDER_WAIT_MS_MAX, REQUEST_DIFFERENCES_SHOWN_MAX};
 
 #[derive(Debug)]
 pub struct CassetteReplayTransport {
@@ -89,17 +89,23 @@ impl CassetteResponseInProgress {
     /// Waits until the earlier responses of the session have ended, and as many other requests are in flight as were at the
     /// end of the recorded one.
     async fn wait_for_its_turn(&self) {
+        let mut has_waited = false;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             // Registered before the check, so that no notification is missed.
             changed.as_mut().enable();
             if self.remaining.lock().unwrap_or_else(PoisonError::into_inner).is_turn_of(self) {
-                return;
+                break;
             }
+            has_waited = true;
             if tokio::time::timeout(Duration::from_millis(CASSETTE_ORDER_WAIT_MS_MAX), changed).await.is_err() {
-                return;
+                break;
             }
+        }
+        // A response has been read before it has been recorded in the journal.
+        if has_waited {
+            tokio::time::sleep(Duration::from_millis(CASSETTE_ORDER_PAUSE_MS)).await;
         }
     }
 }
