@@ -317,6 +317,11 @@ pub struct EdgeDefinition {
 }
 
 impl EdgeDefinition {
+    /// Returns whether `phase` is one of the phases that may follow.
+    pub(super) fn leads_to(&self, phase: &str) -> bool {
+        self.to.names().iter().any(|to| to == phase)
+    }
+
     /// Returns the conditions. Unknown names are reported when the definition is loaded.
     pub fn conditions(&self) -> impl Iterator<Item = FlowCondition> {
         self.when.names().iter().filter_map(|name| FlowCondition::from_name(name))

@@ -200,7 +200,7 @@ fn needs_user_request(context: &ProjectFlowContext<'_>, option: &NextPhaseOption
     let current = context.phase_name();
     let edges = context.definition.edges.iter().filter(|edge| edge.from == current.as_str());
     edges
-        .filter(|edge| edge.to.names().iter().any(|to| to == option.phase.as_str()))
+        .filter(|edge| edge.leads_to(option.phase.as_str()))
         .any(|edge| edge.conditions().any(|condition| condition == super::definition::FlowCondition::UserAsked))
 }
 

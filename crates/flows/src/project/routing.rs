@@ -98,9 +98,7 @@ fn without_replaced_phases(
 ) -> Vec<NextPhaseOption> {
     let phase = &context.phase().name;
     let edges = context.definition.edges.iter().filter(|edge| edge.from == *phase);
-    let can_be_taken = |edge: &&EdgeDefinition| {
-        options.iter().any(|option| edge.to.names().iter().any(|to| to == option.phase.as_str()))
-    };
+    let can_be_taken = |edge: &&EdgeDefinition| options.iter().any(|option| edge.leads_to(option.phase.as_str()));
     let replaced: Vec<&String> = edges.filter(can_be_taken).flat_map(|edge| edge.instead_of.names()).collect();
     options.retain(|option| !replaced.iter().any(|name| *name == option.phase.as_str()));
     options
@@ -109,12 +107,10 @@ fn without_replaced_phases(
 /// Leaves out agents that completed their work on the current content without a change, if its checks passed: they have nothing
 /// left to do. Returns all options if none would remain.
 fn without_pointless_work(context: &ProjectFlowContext<'_>, options: Vec<NextPhaseOption>) -> Vec<NextPhaseOption> {
-    if !context.state().current_verdict().is_some_and(|verdict| verdict.passed) {
-        return options;
-    }
+    let Some(verdict) = context.state().current_verdict().filter(|verdict| verdict.passed) else { return options };
     let mut remaining = options.clone();
     for option in remaining.iter_mut().filter(|option| !option.all_agents) {
-        let idle = context.state().agents_idle_on_current_content(&option.phase);
+        let idle = context.state().agents_idle_on(&verdict.digest, &option.phase);
         option.agents.retain(|agent| !idle.contains(agent));
     }
     remaining.retain(|option| option.all_agents || !option.agents.is_empty());

@@ -119,8 +119,7 @@ fn phase_graph(definition: &FlowDefinition) -> PhaseGraph {
     });
     let on_message = definition.phases.iter().filter_map(|phase| {
         let to = phase.on_message.as_ref()?;
-        let declared =
-            |edge: &super::definition::EdgeDefinition| edge.from == phase.name && edge.to.names().contains(to);
+        let declared = |edge: &super::definition::EdgeDefinition| edge.from == phase.name && edge.leads_to(to);
         let edge = || PhaseEdge { from: phase.name.as_str().into(), to: to.as_str().into(), guard: Guard::Always };
         (!definition.edges.iter().any(declared)).then(edge)
     });

@@ -379,15 +379,14 @@ impl ProjectState {
         self.verdict.as_ref().filter(|verdict| self.content.digest() == Some(verdict.digest.as_str()))
     }
 
-    /// Returns the agents that completed their work in a phase after the user's last message, saw the content as it is now,
-    /// and changed nothing.
-    pub(super) fn agents_idle_on_current_content(&self, phase: &PhaseName) -> BTreeSet<&AgentName> {
+    /// Returns the agents that completed their work in a phase after the user's last message, saw the content with this
+    /// digest, and changed nothing.
+    pub(super) fn agents_idle_on(&self, content: &str, phase: &PhaseName) -> BTreeSet<&AgentName> {
         let turns = self.turns.iter().filter(|turn| {
             turn.is_closed
                 && turn.id >= self.first_turn_since_message
                 && turn.decision.phase == *phase
-                && turn.idle_content.is_some()
-                && turn.idle_content.as_deref() == self.content.digest()
+                && turn.idle_content.as_deref() == Some(content)
         });
         let ends = turns.flat_map(|turn| &turn.completions);
         ends.filter(|(_, end)| end.how == AgentTurnEndKind::Completed).map(|(agent, _)| agent).collect()

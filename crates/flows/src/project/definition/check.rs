@@ -326,10 +326,9 @@ impl<'d> FlowDefinitionChecker<'d> {
                 "`instead_of` needs a condition in `when`, or else the router could never choose these phases";
             self.add_problem(path!["edges", index, "instead_of"], message);
         }
-        let leads_to = |edge: &EdgeDefinition, phase: &String| edge.to.names().contains(phase);
         for (position, replaced) in edge.instead_of.names().iter().enumerate() {
             let mut others = self.definition.edges.iter().filter(|other| other.from == edge.from);
-            if leads_to(edge, replaced) || !others.any(|other| leads_to(other, replaced)) {
+            if edge.leads_to(replaced) || !others.any(|other| other.leads_to(replaced)) {
                 let message = format!("`{replaced}` must be a phase to which another edge from `{}` leads", edge.from);
                 self.add_problem(path!["edges", index, "instead_of", position], message);
             }
